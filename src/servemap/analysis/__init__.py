@@ -1,0 +1,1 @@
+"""Metrics, verdicts and tables, derived from raw files; every formula lives here."""

@@ -1,0 +1,1 @@
+"""Engine adapters: argv, endpoints, read-back and failure signatures."""

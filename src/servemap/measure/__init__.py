@@ -1,0 +1,1 @@
+"""Baselines, cases and captures: the only place that drives nodes and servers together."""

@@ -1,0 +1,1 @@
+"""Typed specs, identities, expansion and errors; imports nothing else of ours."""

@@ -1,0 +1,48 @@
+"""Errors for people: what happened, where, and what to do about it."""
+
+
+class ServemapError(Exception):
+    """Base of every error that a user may see; printed without a traceback.
+
+    Args:
+        what: what happened, one sentence, with the value that was met.
+        where: the file, key, node, rule or process it happened at.
+        remedy: what to do next.
+    """
+
+    def __init__(self, what: str, where: str, remedy: str) -> None:
+        super().__init__(what, where, remedy)
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  where: {self.where}\n  remedy: {self.remedy}"
+
+
+class ConfigError(ServemapError):
+    """The campaign file asks for something that cannot be run; `where` names the key."""
+
+
+class ResultsError(ServemapError):
+    """A results folder is of another campaign, another schema or damaged."""
+
+
+class LockedError(ServemapError):
+    """Another controller drives this run or this node."""
+
+
+class NodeError(ServemapError):
+    """A node could not be reached or a command could not be run on it."""
+
+
+class PatchError(ServemapError):
+    """A patch does not lint, apply, verify or restore."""
+
+
+class LaunchError(ServemapError):
+    """The server did not start or did not pass a gate."""
+
+
+class ParseError(ServemapError):
+    """Raw output that no parser can read; never raised for one bad line among good ones."""

@@ -1,0 +1,1 @@
+"""How a node is reached: run, put, get, spawn, alive, stop."""

@@ -1,0 +1,1 @@
+"""The node agent and load client: standard library only, shipped to nodes as one .pyz."""

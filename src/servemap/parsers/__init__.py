@@ -1,0 +1,1 @@
+"""Tool output to records: pure functions, text in, records out."""

@@ -1,0 +1,1 @@
+"""report.md and the self-contained HTML report."""

@@ -1,0 +1,1 @@
+"""The server under test: freeze, patches, lease, launch and gates."""

@@ -1,0 +1,1 @@
+"""The collector catalogue and the alignment of samples to segments."""
