@@ -1,8 +1,8 @@
 """Workloads, baselines, captures, phases and policies of the campaign file."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from servemap.model.base import Length, Model, PhaseName, Slug
 
@@ -77,7 +77,15 @@ class MixedCase(CaseBase):
     inject: Inject
 
 
-CaseSpec = Annotated[FixedCase | MixedCase, Field(discriminator="kind")]
+def _kind(value: Any) -> str:
+    kind = value.get("kind", "fixed") if isinstance(value, dict) else value.kind
+    return str(kind)
+
+
+CaseSpec = Annotated[
+    Annotated[FixedCase, Tag("fixed")] | Annotated[MixedCase, Tag("mixed")],
+    Discriminator(_kind),
+]
 
 
 class BaselineSpec(Model):
