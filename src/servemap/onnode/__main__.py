@@ -9,6 +9,7 @@ COMMANDS = {
     "bench": ("bench", "main"),
     "collect": ("collect", "main"),
     "facts": ("facts", "main"),
+    "patch": ("patch", "main"),
     "supervise": ("supervise", "main"),
     "tcp-probe": ("tcp", "probe_main"),
     "tcp-serve": ("tcp", "serve_main"),
