@@ -166,6 +166,10 @@ class Plan:
             self._specs[(kind, "sha256", *key)] = cached
         return cached
 
+    def spec_data(self, kind: str, *key: str) -> dict[str, Any]:
+        """Return what `spec` spells, as data."""
+        return self._spec(kind, *key)
+
     def _spec(self, kind: str, *key: str) -> dict[str, Any]:
         campaign = self.campaign
         if kind == "launch":
