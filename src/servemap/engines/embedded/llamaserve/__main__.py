@@ -18,7 +18,7 @@ from typing import Any
 
 import xllamacpp
 
-from llamaserve import settings
+from . import settings
 
 
 class StartError(Exception):
