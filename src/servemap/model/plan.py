@@ -208,6 +208,12 @@ class Plan:
                 "baseline": self.baselines[key[0]].model_dump(mode="json"),
                 "nodes": [[node.id, node.address] for node in campaign.nodes],
             }
+        if kind == "derive":
+            return {
+                "limits": campaign.limits,
+                "weights": campaign.weights.model_dump() if campaign.weights else None,
+                "slo": campaign.slo,
+            }
         if kind == "freeze":
             return {
                 "protocol": protocol.FREEZE,

@@ -6,7 +6,7 @@ from typing import Any
 
 from servemap.model import attempts, results
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import PatchError, ServemapError
+from servemap.model.errors import ServemapError
 from servemap.model.protocol import SCHEMA
 from servemap.server import boots
 from servemap.server.context import Context
@@ -17,34 +17,33 @@ from servemap.server.process import read_running
 from servemap.server.start import LOG_TAIL_LINES, NotRunError, Served, stop_server, swap_patches
 
 
-def patch_variant(context: Context, variant: str, outputs: dict[str, Path]) -> None:
-    """Apply and verify a variant's patches on its nodes; `outputs`: {node: record file}.
+def patch_variant(context: Context, variant: str, node_id: str, output: Path) -> None:
+    """Apply and verify a variant's patches on a node and write the record.
 
     A patch that cannot be applied is recorded with `status: failed`; the launch then refuses.
     """
+    record: dict[str, Any] = {"patches": []}
+    reasons: list[str] = []
     with server_lock(context.run_dir, f"patch {variant}"):
-        running = read_running(context.head, context.workdir(context.plan.head))
-        if running is not None and running.variant != variant:
-            stop_server(context, f"the patches of variant {variant} are next")
-        (context.run_dir / ".unpatched.json").unlink(missing_ok=True)
-        records: dict[str, Any] = {}
-        reasons: list[str] = []
         try:
-            records = swap_patches(context, variant)
-        except (PatchError, NotRunError) as error:
+            running = read_running(context.head, context.workdir(context.plan.head))
+            if running is not None and running.variant != variant:
+                stop_server(context, f"the patches of variant {variant} are next")
+            (context.run_dir / ".unpatched.json").unlink(missing_ok=True)
+            record = swap_patches(context, variant, node_id)
+        except ServemapError as error:
             reasons.append(str(error))
-    for node_id, output in outputs.items():
-        write_json_atomic(
-            output,
-            {
-                "schema": SCHEMA,
-                "variant": variant,
-                "node": node_id,
-                "status": "failed" if reasons else "ok",
-                "reasons": reasons,
-                **records.get(node_id, {"patches": []}),
-            },
-        )
+    write_json_atomic(
+        output,
+        {
+            "schema": SCHEMA,
+            "variant": variant,
+            "node": node_id,
+            "status": "failed" if reasons else "ok",
+            "reasons": reasons,
+            **record,
+        },
+    )
 
 
 def launch_variant(context: Context, variant: str, token: int, output: Path) -> None:

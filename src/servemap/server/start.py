@@ -50,10 +50,10 @@ def base_url(server: ServerSpec, address: str) -> str:
     return f"http://{host}:{server.port}"
 
 
-def swap_patches(context: Context, variant: str) -> dict[str, Any]:
-    """Put the patches of a variant in place, those of another variant back, on every node.
+def swap_patches(context: Context, variant: str, node_id: str) -> dict[str, Any]:
+    """Put the patches of a variant in place on a node, and those of another variant back.
 
-    Returns {node: record}, as stored in `server/VARIANT/patches/NODE.json`.
+    Returns the record that is stored in `server/VARIANT/patches/NODE.json`.
 
     Raises:
         NotRunError: `unpatch` took them back and `policy.on_unpatched` is `refuse`.
@@ -69,13 +69,10 @@ def swap_patches(context: Context, variant: str) -> dict[str, Any]:
             "apply them with -f on server/VARIANT/patches/NODE.json, or set "
             "policy.on_unpatched: reapply",
         )
-    records = {}
-    for node_id in context.plan.nodes_of(variant):
-        node, workdir = context.nodes[node_id], context.workdir(node_id)
-        records[node_id] = patches.apply_patches(node, wanted, workdir)
-        if records[node_id].get("changed"):
-            append_event(context.run_dir, "patch", variant=variant, node=node_id)
-    return records
+    record = patches.apply_patches(context.nodes[node_id], wanted, context.workdir(node_id))
+    if record["changed"]:
+        append_event(context.run_dir, "patch", variant=variant, node=node_id)
+    return record
 
 
 def unpatch(context: Context) -> dict[str, Any]:
@@ -104,7 +101,8 @@ def start_server(
     node = context.head
     workdir = context.workdir(context.plan.head)
     engine = get_engine(server.engine)
-    swap_patches(context, variant)
+    for node_id in context.plan.nodes_of(variant):
+        swap_patches(context, variant, node_id)
     free = gates.port_free(node, server.port)
     if not free.ok:
         raise NotRunError("launch", free.evidence, f"port {server.port}", free.remedy)
