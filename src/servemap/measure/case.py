@@ -327,13 +327,9 @@ def _adopt(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any] | Non
             if whole or (node.alive(client) and _alive(context, served)()):
                 append_event(context.run_dir, "adopt", **asdict(job), attempt=attempt.number)
                 now = time.monotonic()
-                outcome = _finish_load(
-                    context, job, attempt, served, client, collectors, now, now
-                )
+                outcome = _finish_load(context, job, attempt, served, client, collectors, now, now)
                 return close_attempt(
                     attempt, {**identity, "server": _server(served), "adopted": True, **outcome}
                 )
         _abandon(context, attempt, opening.get("identity") or identity)
     return None
-
-

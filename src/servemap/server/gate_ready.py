@@ -73,12 +73,13 @@ def probe_marks(endpoints: Endpoints) -> tuple[str, ...]:
     return ("/" + endpoints.completions.split("/", 3)[3],)
 
 
-def log_reader(path: Path) -> Callable[[], str]:
+def log_reader(path: Path, *, from_start: bool = False) -> Callable[[], str]:
     """Return a function that gives what a local log gained since its last call.
 
-    It starts at the log's present end, since a log may hold the lines of earlier starts.
+    It starts at the log's present end, since a log may hold the lines of earlier starts, or at
+    its beginning where the log is one start's own.
     """
-    offset = path.stat().st_size if path.exists() else 0
+    offset = path.stat().st_size if path.exists() and not from_start else 0
 
     def read() -> str:
         nonlocal offset
