@@ -33,8 +33,8 @@ class Record:
 
     @property
     def used_a_try(self) -> bool:
-        """Whether this record counts towards `max_attempts`."""
-        return self.status == "failed" or (
+        """Whether this record counts towards `max_attempts`; an interrupted one does not."""
+        return (self.status == "failed" and self.cause != "interrupted") or (
             self.status == "not_run" and self.cause in CAUSES_THAT_COUNT
         )
 

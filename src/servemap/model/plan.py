@@ -166,6 +166,10 @@ class Plan:
             self._specs[(kind, "sha256", *key)] = cached
         return cached
 
+    def spec_data(self, kind: str, *key: str) -> dict[str, Any]:
+        """Return what `spec` spells, as data."""
+        return self._spec(kind, *key)
+
     def _spec(self, kind: str, *key: str) -> dict[str, Any]:
         campaign = self.campaign
         if kind == "launch":
@@ -203,6 +207,12 @@ class Plan:
                 "protocol": protocol.BASELINE,
                 "baseline": self.baselines[key[0]].model_dump(mode="json"),
                 "nodes": [[node.id, node.address] for node in campaign.nodes],
+            }
+        if kind == "derive":
+            return {
+                "limits": campaign.limits,
+                "weights": campaign.weights.model_dump() if campaign.weights else None,
+                "slo": campaign.slo,
             }
         if kind == "freeze":
             return {

@@ -197,23 +197,25 @@ def watch(collectors: List[Collector], spec: Dict[str, Any], told: int) -> None:
     events.close()
 
 
-def summary(node: str, collectors: List[Collector], wall_s: float) -> Dict[str, Any]:
-    """Return the contents of collectors.json; `self` is the cost of collecting itself."""
+def cpu_s() -> float:
+    """Return the CPU seconds used so far by this process and by its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def summary(node: str, collectors: List[Collector], used_s: float, wall_s: float) -> Dict[str, Any]:
+    """Return the contents of collectors.json; `self` is the cost of collecting itself."""
     return {
         "schema": 1,
         "node": node,
-        "self": {
-            "cpu_s": sum(usage.ru_utime + usage.ru_stime for usage in used),
-            "wall_s": wall_s,
-        },
+        "self": {"cpu_s": used_s, "wall_s": wall_s},
         "collectors": {collector.name: collector.record for collector in collectors},
     }
 
 
 def collect(spec: Dict[str, Any]) -> int:
     """Run the collectors of a spec until a stop; 0, whatever became of single collectors."""
-    started_s = time.monotonic()
+    started_s, started_cpu_s = time.monotonic(), cpu_s()
     told = catch_stop()
     os.makedirs(spec["out"], exist_ok=True)
     stop = threading.Event()
@@ -230,7 +232,8 @@ def collect(spec: Dict[str, Any]) -> int:
             if collector.thread.is_alive():
                 collector.record.update(status="failed", error="did not end when told to stop")
         path = os.path.join(spec["out"], "collectors.json")
-        write_json_atomic(path, summary(spec["node"], collectors, time.monotonic() - started_s))
+        used_s, wall_s = cpu_s() - started_cpu_s, time.monotonic() - started_s
+        write_json_atomic(path, summary(spec["node"], collectors, used_s, wall_s))
     return 0
 
 

@@ -1,0 +1,265 @@
+"""Figures of one segment: rates over the window, and distributions over its requests.
+
+Rates divide what was really produced by the segment; they are null when nothing succeeded.
+A stream's own block divides by the stream's window (first sent to last token), since in a
+mixed segment the injected request may outlive the background. Version these definitions:
+raise `DEFINITIONS` when the meaning of a figure changes.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from servemap.analysis.requests import Request
+from servemap.analysis.stats import change_percent, distribution
+from servemap.telemetry.align import Segment
+
+DEFINITIONS = 1
+INJECTED = "injected"
+CONTROL = "control"
+WEIGHTS = ("uncached_input", "cached_input", "output")
+
+SERVICE = (
+    "requests",
+    "tokens",
+    "request_s",
+    "input_tok_s",
+    "agg_output_tps",
+    "total_tok_s",
+    "uncached_input_tok_s",
+    "cached_input_tok_s",
+    "cache_hit_rate",
+    "mean_in_flight",
+    "weighted_tok_s",
+)
+
+Figures = dict[str, Any]
+
+
+def weighted_throughput(rates: dict[str, float | None], weights: dict[str, float]) -> float | None:
+    """Return the sum of weight x tokens/s over uncached input, cached input and output."""
+    total = 0.0
+    for name in WEIGHTS:
+        rate = rates.get(name)
+        if rate is None:
+            return None
+        total += weights[name] * rate
+    return total
+
+
+def figures(
+    requests: Sequence[Request],
+    window_s: float,
+    weights: dict[str, float] | None = None,
+    slo: dict[str, float] | None = None,
+) -> Figures:
+    """Return counts, tokens, rates and distributions of some requests over `window_s` seconds.
+
+    Args:
+        requests: measured requests of one segment or one of its streams.
+        window_s: the interval that rates are divided by.
+        weights: tokens' weights by `uncached_input`, `cached_input`, `output`.
+        slo: upper limits in seconds by `ttft_s`, `tpot_s`, `e2e_s`, `itl_p99_s`.
+    """
+    ok = [r for r in requests if r.status == "ok"]
+    done = bool(ok) and window_s > 0
+    tokens = token_counts(requests)
+
+    def rate(count: float | None) -> float | None:
+        return count / window_s if done and count is not None else None
+
+    cached, given = tokens["cached"], tokens["input_actual"]
+    uncached = None if cached is None or given is None else given - cached
+    result: Figures = {
+        "window_s": window_s,
+        "requests": len(requests),
+        "ok": len(ok),
+        "failed": sum(r.status == "failed" for r in requests),
+        "timed_out": sum(r.status == "timed_out" for r in requests),
+        "retried": sum((r.attempts or 1) > 1 for r in requests),
+        "tokens": tokens,
+        "request_s": rate(len(ok)),
+        "input_tok_s": rate(given),
+        "agg_output_tps": rate(tokens["output_actual"]),
+        "total_tok_s": rate(_total([given, tokens["output_actual"]])),
+        "uncached_input_tok_s": rate(uncached),
+        "cached_input_tok_s": rate(cached),
+        "cache_hit_rate": cached / given if done and cached is not None and given else None,
+        "mean_in_flight": rate(sum(r.e2e_s for r in ok if r.e2e_s is not None)),
+        "weighted_tok_s": None,
+        "goodput_req_s": None,
+    }
+    if weights is not None:
+        result["weighted_tok_s"] = weighted_throughput(
+            {
+                "uncached_input": result["uncached_input_tok_s"],
+                "cached_input": result["cached_input_tok_s"],
+                "output": result["agg_output_tps"],
+            },
+            weights,
+        )
+    if slo is not None:
+        result["goodput_req_s"] = rate(sum(meets(r, slo) for r in ok))
+    for name in ("ttft_s", "tpot_s", "e2e_s", "req_output_tps"):
+        values = [getattr(r, name) for r in ok]
+        result[name] = distribution([v for v in values if v is not None])
+    result["itl_s"] = distribution(_joined(r.itl_s for r in ok))
+    result["chunk_gap_s"] = distribution(_joined(r.chunk_gap_s for r in ok))
+    result["first_text_s"] = distribution(
+        [
+            (r.first_text_ns - r.sent_ns) / 1e9
+            for r in ok
+            if r.first_text_ns is not None and r.sent_ns is not None
+        ]
+    )
+    result["flags"] = _flag_counts(requests)
+    return result
+
+
+def token_counts(requests: Iterable[Request]) -> dict[str, int | None]:
+    """Return planned tokens of all requests and the server's counts of those that succeeded.
+
+    A count that the server did not give for every successful request is None, not a part.
+    """
+    rows = list(requests)
+    ok = [r for r in rows if r.status == "ok"]
+    return {
+        "input_planned": _total([r.input_planned for r in rows]),
+        "input_actual": _total([r.input_tokens for r in ok]),
+        "output_planned": _total([r.output_planned for r in rows]),
+        "output_actual": _total([r.output_tokens for r in ok]),
+        "cached": _total([r.cached_tokens for r in ok]),
+        "reasoning": _total([r.reasoning_tokens for r in ok]),
+    }
+
+
+def meets(request: Request, slo: dict[str, float]) -> bool:
+    """Say whether a request stays within every declared limit that applies to it.
+
+    TPOT and ITL limits do not apply to a one-token answer.
+    """
+    for name, limit in slo.items():
+        if name == "itl_p99_s":
+            value = float(np.percentile(request.itl_s, 99)) if request.itl_s.size else None
+        else:
+            value = getattr(request, name)
+        if value is None and name in ("tpot_s", "itl_p99_s") and request.output_tokens == 1:
+            continue
+        if value is None or value > limit:
+            return False
+    return True
+
+
+def segment_figures(
+    segment: Segment,
+    requests: Sequence[Request],
+    injected_streams: frozenset[str],
+    weights: dict[str, float] | None,
+    slo: dict[str, float] | None,
+) -> Figures:
+    """Return one segment's figures: of its measured streams, of each stream, and of the service.
+
+    `metrics` leaves injected requests out (they are the disturbance, not the workload);
+    `service` counts every request that the server worked on.
+    """
+    rows = [r for r in requests if r.segment == segment.name]
+    measured = [r for r in rows if r.stream not in injected_streams] or rows
+    streams = {
+        name: figures(own, stream_window_s(own), weights, slo)
+        for name in dict.fromkeys(r.stream for r in rows)
+        for own in [[r for r in rows if r.stream == name]]
+    }
+    whole = figures(rows, segment.duration_s, weights, slo)
+    return {
+        "name": segment.name,
+        "start_ns": segment.start_ns,
+        "end_ns": segment.end_ns,
+        "duration_s": segment.duration_s,
+        "metrics": figures(measured, segment.duration_s, weights, slo),
+        "streams": streams,
+        "service": {key: whole[key] for key in SERVICE},
+    }
+
+
+def stream_window_s(requests: Sequence[Request]) -> float:
+    """Return the seconds from a stream's first request sent to its last token."""
+    begins = [r.sent_ns for r in requests if r.sent_ns is not None]
+    ends = [r.last_ns for r in requests if r.last_ns is not None]
+    return max((max(ends) - min(begins)) / 1e9, 0.0) if begins and ends else 0.0
+
+
+def interference(
+    control: Figures,
+    injected: Figures,
+    requests: Sequence[Request],
+    injected_streams: frozenset[str],
+) -> Figures | None:
+    """Return what an injection did to the streams beside it: change in percent and tagged ITL.
+
+    Compares, per stream that both segments have, the stream's own figures; `itl_s` splits the
+    injected segment's gaps into those that overlap an injected request and steady ones.
+    """
+    result: Figures = {}
+    for name, before in control["streams"].items():
+        after = injected["streams"].get(name)
+        if after is None or name in injected_streams:
+            continue
+        rows = [r for r in requests if r.segment == injected["name"] and r.stream == name]
+        gaps = _joined(r.itl_s for r in rows)
+        hit = _joined(r.itl_overlaps_injection for r in rows).astype(np.bool_)
+        result[name] = {
+            "change": {
+                label: {
+                    "control": pick(before, path),
+                    "injected": pick(after, path),
+                    "change_pct": change_percent(pick(before, path), pick(after, path)),
+                }
+                for label, path in COMPARED.items()
+            },
+            "itl_s": {
+                "overlaps_injection": distribution(gaps[hit]),
+                "steady": distribution(gaps[np.logical_not(hit)]),
+            },
+        }
+    return result or None
+
+
+COMPARED = {
+    "agg_output_tps": "agg_output_tps",
+    "request_s": "request_s",
+    "ttft_p50_s": "ttft_s.p50",
+    "ttft_p95_s": "ttft_s.p95",
+    "tpot_p50_s": "tpot_s.p50",
+    "tpot_p95_s": "tpot_s.p95",
+    "itl_p99_s": "itl_s.p99",
+    "itl_max_s": "itl_s.max",
+    "e2e_p95_s": "e2e_s.p95",
+    "req_output_tps_p10": "req_output_tps.p10",
+}
+
+
+def pick(block: Figures | None, path: str) -> float | None:
+    """Return the number at a dotted path of nested figures, None where any part is missing."""
+    value: Any = block
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value if isinstance(value, int | float) else None
+
+
+def _total(values: list[int | None]) -> int | None:
+    known = [v for v in values if v is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _joined(arrays: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    parts = list(arrays)
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _flag_counts(requests: Iterable[Request]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for request in requests:
+        for flag in request.flags:
+            counts[flag] = counts.get(flag, 0) + 1
+    return counts

@@ -1,0 +1,110 @@
+"""requests.parquet and telemetry.parquet: schemas, writing whole files, reading them back."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from servemap.analysis.requests import Request
+from servemap.telemetry.align import AlignedRow
+
+SCHEMA = 1
+_FOOTER = b"servemap"
+
+REQUESTS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("stream", pa.string()),
+        ("segment", pa.string()),
+        ("scheduled_ns", pa.int64()),
+        ("sent_ns", pa.int64()),
+        ("first_ns", pa.int64()),
+        ("first_text_ns", pa.int64()),
+        ("last_ns", pa.int64()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("http_status", pa.int64()),
+        ("attempts", pa.int64()),
+        ("input_planned", pa.int64()),
+        ("output_planned", pa.int64()),
+        ("input_tokens", pa.int64()),
+        ("output_tokens", pa.int64()),
+        ("cached_tokens", pa.int64()),
+        ("reasoning_tokens", pa.int64()),
+        ("ttft_s", pa.float64()),
+        ("tpot_s", pa.float64()),
+        ("e2e_s", pa.float64()),
+        ("req_output_tps", pa.float64()),
+        ("itl_s", pa.list_(pa.float64())),
+        ("chunk_gap_s", pa.list_(pa.float64())),
+        ("chunk_tokens", pa.list_(pa.int64())),
+        ("itl_overlaps_injection", pa.list_(pa.bool_())),
+        ("flags", pa.list_(pa.string())),
+    ]
+)
+
+TELEMETRY = pa.schema(
+    [
+        ("node", pa.string()),
+        ("collector", pa.string()),
+        ("entity", pa.string()),
+        ("metric", pa.string()),
+        ("unit", pa.string()),
+        ("t_ns", pa.int64()),
+        ("value", pa.float64()),
+        ("segment", pa.string()),
+        ("inside", pa.bool_()),
+    ]
+)
+
+
+def requests_table(rows: Sequence[Request]) -> Any:
+    """Return a requests table, one row a request."""
+    columns = []
+    for position, field in enumerate(REQUESTS):
+        values = [row[position] for row in rows]
+        if pa.types.is_list(field.type) and field.name != "flags":
+            columns.append(_lists(values, field.type))
+        else:
+            columns.append(pa.array(values, field.type))
+    return pa.Table.from_arrays(columns, schema=REQUESTS)
+
+
+def _lists(arrays: list[Any], kind: Any) -> Any:
+    offsets = np.zeros(len(arrays) + 1, np.int32)
+    np.cumsum([array.size for array in arrays], out=offsets[1:])
+    joined = np.concatenate(arrays) if arrays else np.empty(0)
+    return pa.ListArray.from_arrays(offsets, pa.array(joined, kind.value_type), type=kind)
+
+
+def telemetry_table(rows: Sequence[AlignedRow]) -> Any:
+    """Return a telemetry table, one row a sample and segment."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(TELEMETRY)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, TELEMETRY, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=TELEMETRY)
+
+
+def write_table(path: Path, table: Any, attempt: int | None) -> None:
+    """Write a table whole or not at all, with schema number and attempt in its footer."""
+    footer = json.dumps({"schema": SCHEMA, "attempt": attempt}).encode()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        pq.write_table(table.replace_schema_metadata({_FOOTER: footer}), temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_table(path: Path, attempt: int | None) -> Any | None:
+    """Return a derived table, or None where it is missing, damaged or of another attempt."""
+    try:
+        table = pq.read_table(path)
+        footer = json.loads((table.schema.metadata or {}).get(_FOOTER, b"{}"))
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+    return table if footer == {"schema": SCHEMA, "attempt": attempt} else None

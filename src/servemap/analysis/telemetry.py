@@ -1,0 +1,69 @@
+"""Raw telemetry of one attempt to aligned rows and coverage."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from servemap.parsers.jsonl import JsonLine, read_jsonl
+from servemap.parsers.proc import parse_proc, process_names
+from servemap.parsers.prometheus import parse_scrapes
+from servemap.parsers.records import Parsed, skip_summary
+from servemap.parsers.values import integer, mapping, number
+from servemap.telemetry.align import AlignedRow, Coverage, Segment, align, coverage
+from servemap.telemetry.catalogue import catalogue
+
+Parser = Callable[[list[JsonLine], float], Parsed]
+
+PARSERS: dict[str, Parser] = {"proc": parse_proc, "prometheus": parse_scrapes}
+_EVENTS = "collect.events.jsonl"
+
+
+class Telemetry(NamedTuple):
+    """Aligned samples, coverage, what was skipped by NODE/NAME, and names of processes."""
+
+    rows: list[AlignedRow]
+    coverages: list[Coverage]
+    skipped: dict[str, list[str]]
+    processes: dict[str, dict[str, str]]
+
+
+def read_telemetry(
+    folder: Path, segments: list[Segment], collectors: dict[str, Any], clock: dict[str, Any]
+) -> Telemetry:
+    """Read `folder`/NODE/NAME.jsonl.
+
+    Args:
+        folder: the attempt's raw/telemetry; it may be absent.
+        segments: the measured intervals.
+        collectors: meta.json's `collectors` by NODE/NAME, for the intervals they ran at.
+        clock: meta.json's `clock` by node; a node that is not there is on the head's clock.
+    """
+    result = Telemetry([], [], {}, {})
+    for path in sorted(folder.glob("*/*.jsonl")):
+        if path.name == _EVENTS:
+            continue
+        node, name = path.parent.name, path.stem
+        key = f"{node}/{name}"
+        offset = integer(mapping(clock.get(node)).get("offset_ns")) or 0
+        known = catalogue().get(name)
+        interval = number(mapping(collectors.get(key)).get("interval_s"))
+        interval = interval or (known.interval_s if known else 1.0)
+        content = read_jsonl(path)
+        parser = PARSERS[known.parser] if known else _times_only
+        parsed = parser(content.lines, interval)
+        skipped = skip_summary([*content.skipped, *parsed.skipped])
+        if skipped:
+            result.skipped[key] = skipped
+        result.rows.extend(align(node, name, parsed.samples, offset, segments))
+        result.coverages.extend(
+            coverage(node, name, parsed.times_ns, offset, interval, segment) for segment in segments
+        )
+        if known and known.parser == "proc":
+            result.processes[node] = process_names(content.lines)
+    return result
+
+
+def _times_only(lines: list[JsonLine], _: float) -> Parsed:
+    """A collector without a parser still shows when it delivered."""
+    times = [t for t in (integer(line.value.get("t_ns")) for line in lines) if t is not None]
+    return Parsed([], times, [])

@@ -1,0 +1,204 @@
+"""Is a measurement valid? Checks with their value, limit and outcome.
+
+`ok` is None where a check does not apply (`n/a`), with the reason in `note`. A figure of a
+measurement with a failed check is kept as evidence and never plotted or averaged.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import yaml
+
+from servemap.analysis.requests import Request
+from servemap.model.errors import ConfigError
+from servemap.parsers.values import integer, mapping, number, text
+from servemap.telemetry.align import Coverage
+
+# One token either way is a begin-of-sequence token, not another prompt.
+SPECIAL_TOKENS = 1
+
+
+class Check(NamedTuple):
+    """One condition: what was met, what is allowed, and whether it holds (None: n/a)."""
+
+    name: str
+    value: float | str | None
+    limit: float | str | None
+    ok: bool | None
+    note: str = ""
+
+
+@cache
+def default_limits() -> dict[str, float]:
+    """Return the limits of limits.yaml by name."""
+    file = resources.files("servemap.analysis").joinpath("limits.yaml")
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return {name: float(value) for name, value in content["limits"].items()}
+
+
+def resolve_limits(overrides: dict[str, float]) -> dict[str, float]:
+    """Return the defaults with `overrides` laid over them; ConfigError on an unknown name."""
+    limits = dict(default_limits())
+    for name, value in overrides.items():
+        if name not in limits:
+            raise ConfigError(
+                f"unknown limit {name!r}",
+                f"limits.{name}",
+                f"use one of: {', '.join(sorted(limits))}",
+            )
+        limits[name] = float(value)
+    return limits
+
+
+def check_requests(
+    requests: Sequence[Request],
+    sent: int | None,
+    fixed_length: bool,
+    cache_planned: bool,
+    limits: dict[str, float],
+) -> list[Check]:
+    """Check the requests: all recorded, errors, tokens against the plan, unplanned cache hits.
+
+    Args:
+        requests: the measured requests.
+        sent: how many the client says it sent, None where it does not say.
+        fixed_length: the server was told to ignore the end of sequence, so lengths are planned.
+        cache_planned: the case asks for prompts that share a prefix.
+        limits: limits by name.
+    """
+    ok = [r for r in requests if r.status == "ok"]
+    recorded = len(requests)
+    share = (recorded - len(ok)) / recorded if recorded else None
+    return [
+        Check("requests_recorded", recorded, sent, recorded > 0 and sent in (None, recorded)),
+        Check(
+            "error_share",
+            share,
+            limits["error_share"],
+            None if share is None else share <= limits["error_share"],
+            "" if recorded else "no request was recorded",
+        ),
+        _check_output(ok, fixed_length, limits["output_token_deviation"]),
+        _check_input(ok, limits["input_token_mismatch"], limits["input_token_tolerance"]),
+        _check_cache(ok, cache_planned, limits["cache_hit_rate"]),
+    ]
+
+
+def _check_output(ok: Sequence[Request], fixed_length: bool, limit: float) -> Check:
+    name = "output_tokens_vs_plan"
+    if not ok:
+        return Check(name, None, limit, None, "no request succeeded")
+    if any(r.output_tokens is None for r in ok):
+        return Check(name, None, limit, False, "the server sent no usage: its tokens are unknown")
+    planned = sum(r.output_planned or 0 for r in ok)
+    if not planned:
+        return Check(name, None, limit, None, "the plan gives no output length")
+    deviation = sum(r.output_tokens or 0 for r in ok) / planned - 1
+    if not fixed_length and deviation <= limit:
+        return Check(name, deviation, limit, None, "the model may end an answer early")
+    return Check(name, deviation, limit, abs(deviation) <= limit)
+
+
+def _check_input(ok: Sequence[Request], limit: float, tolerance: float) -> Check:
+    name = "input_tokens_vs_plan"
+    known = [
+        (r.input_planned, r.input_tokens)
+        for r in ok
+        if r.input_planned is not None and r.input_tokens is not None
+    ]
+    if not known:
+        return Check(name, None, limit, None, "the server counted no prompt")
+    wrong = [
+        (planned, actual)
+        for planned, actual in known
+        if abs(actual - planned) > max(SPECIAL_TOKENS, tolerance * planned)
+    ]
+    share = len(wrong) / len(known)
+    planned, actual = wrong[0] if wrong else (0, 0)
+    note = f"{len(wrong)} prompts differ, first {actual} for {planned}" if wrong else ""
+    return Check(name, share, limit, share <= limit, note)
+
+
+def _check_cache(ok: Sequence[Request], planned: bool, limit: float) -> Check:
+    name = "unplanned_cache_hits"
+    if planned:
+        return Check(name, None, limit, None, "the case plans prompts that share a prefix")
+    known = [
+        (r.cached_tokens, r.input_tokens)
+        for r in ok
+        if r.cached_tokens is not None and r.input_tokens is not None
+    ]
+    total = sum(given for _, given in known)
+    if not total:
+        return Check(name, None, limit, None, "the server does not report cached tokens")
+    rate = sum(cached for cached, _ in known) / total
+    return Check(name, rate, limit, rate <= limit)
+
+
+def check_client(client: dict[str, Any], limits: dict[str, float]) -> list[Check]:
+    """Check that the client did its job and was not what was measured."""
+    status = text(client.get("status"))
+    lag = number(client.get("max_lag_ms"))
+    cpu = number(client.get("cpu_s"))
+    began, ended = integer(client.get("started_ns")), integer(client.get("ended_ns"))
+    wall = (ended - began) / 1e9 if began is not None and ended is not None else None
+    share = cpu / wall if cpu is not None and wall else None
+    return [
+        Check("client_status", status, "ok", status == "ok"),
+        _at_most("client_lag_ms", lag, limits["client_lag_ms"]),
+        _at_most("client_cpu_share", share, limits["client_cpu_share"]),
+    ]
+
+
+def _at_most(name: str, value: float | None, limit: float) -> Check:
+    if value is None:
+        return Check(name, None, limit, None, "the client did not record it")
+    return Check(name, value, limit, value <= limit)
+
+
+def check_collectors(
+    collectors: dict[str, Any], coverages: Iterable[Coverage], limits: dict[str, float]
+) -> list[Check]:
+    """Check every required collector: it ran to the end, and it covers every segment.
+
+    Args:
+        collectors: meta.json's `collectors`, by NODE/NAME.
+        coverages: what was found in the raw files.
+        limits: limits by name.
+    """
+    checks: list[Check] = []
+    rows = list(coverages)
+    limit = limits["collector_coverage"]
+    for key, value in sorted(collectors.items()):
+        fields = mapping(value)
+        if fields.get("required") is not True:
+            continue
+        status = text(fields.get("status"))
+        checks.append(Check(f"collector {key}", status, "ok", status == "ok"))
+        own = [c for c in rows if f"{c.node}/{c.collector}" == key]
+        if not own:
+            checks.append(Check(f"coverage {key}", None, limit, False, "no raw samples"))
+        for c in own:
+            name = f"coverage {key} {c.segment}"
+            if c.coverage is None:
+                checks.append(Check(name, None, limit, None, "shorter than three intervals"))
+            else:
+                # Where the first sample falls is chance, so one missing sample is no gap.
+                enough = c.coverage >= limit or c.expected - c.samples < 1
+                checks.append(Check(name, c.coverage, limit, enough))
+    return checks
+
+
+def verdict(checks: Iterable[Check]) -> tuple[str, list[str]]:
+    """Return `valid` or `invalid`, and a sentence for each failed check."""
+    reasons = [_sentence(check) for check in checks if check.ok is False]
+    return ("invalid" if reasons else "valid"), reasons
+
+
+def _sentence(check: Check) -> str:
+    value = f"{check.value:.4g}" if isinstance(check.value, float) else check.value
+    limit = f"{check.limit:.4g}" if isinstance(check.limit, float) else check.limit
+    sentence = f"{check.name}: {'missing' if value is None else value}, limit {limit}"
+    return f"{sentence} ({check.note})" if check.note else sentence

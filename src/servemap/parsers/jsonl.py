@@ -1,0 +1,54 @@
+"""JSON lines as written by a program that may have been killed in the middle of a line."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from servemap.parsers.records import Skipped
+
+
+class JsonLine(NamedTuple):
+    """One whole line: its number (1-based) and the object on it."""
+
+    line: int
+    value: dict[str, Any]
+
+
+class JsonLines(NamedTuple):
+    """The whole lines of a file in order, and the lines that were left out."""
+
+    lines: list[JsonLine]
+    skipped: list[Skipped]
+
+
+def _not_a_number(_: str) -> None:
+    """NaN and infinities are not JSON; a value that is not a number is a missing one."""
+
+
+def parse_jsonl(data: bytes) -> JsonLines:
+    """Return every line of `data` that is one JSON object; any other non-blank line is skipped.
+
+    The last line needs no newline: an object that closes is whole.
+    """
+    lines: list[JsonLine] = []
+    skipped: list[Skipped] = []
+    newlines = data.count(b"\n")
+    for number, raw in enumerate(data.split(b"\n"), start=1):
+        if not raw.strip():
+            continue
+        try:
+            value = json.loads(raw, parse_constant=_not_a_number)
+        except (ValueError, RecursionError):
+            reason = "not JSON" if number <= newlines else "truncated last line"
+            skipped.append(Skipped(number, reason))
+            continue
+        if isinstance(value, dict):
+            lines.append(JsonLine(number, value))
+        else:
+            skipped.append(Skipped(number, "not a JSON object"))
+    return JsonLines(lines, skipped)
+
+
+def read_jsonl(path: Path) -> JsonLines:
+    """Read `path`; OSError where it cannot be read."""
+    return parse_jsonl(path.read_bytes())

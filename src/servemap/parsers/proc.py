@@ -1,0 +1,213 @@
+"""The agent's `proc` collector: CPU, memory, network and the server's process tree.
+
+Counters (jiffies, bytes, context switches) become rates over the monotonic clock; fields as
+in proc_stat(5), proc_meminfo(5), proc_net_dev(5) and proc_pid_stat(5).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from servemap.parsers.counters import delta, interval_s
+from servemap.parsers.jsonl import JsonLine
+from servemap.parsers.records import Parsed, Sample, Skipped
+from servemap.parsers.values import integer, mapping, number, sequence, text
+
+CPU_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+NET_FIELDS = (
+    ("net_rx", "bytes_per_s"),
+    ("net_rx_packets", "per_s"),
+    ("net_rx_errors", "per_s"),
+    ("net_rx_dropped", "per_s"),
+    ("net_tx", "bytes_per_s"),
+    ("net_tx_packets", "per_s"),
+    ("net_tx_errors", "per_s"),
+    ("net_tx_dropped", "per_s"),
+)
+SERVER = "server"
+ALL_CORES = "cpu_all"
+
+
+class _Process(NamedTuple):
+    cpu_ticks: float
+    rss_bytes: float
+    threads: float
+    switches: tuple[float, float]
+
+
+class _Snapshot(NamedTuple):
+    t_ns: int
+    mono_ns: int
+    hz: float
+    cpu: dict[str, list[float]]
+    net: dict[str, list[float]]
+    processes: dict[tuple[int, int], _Process]
+    context_switches: float | None
+
+
+def parse_proc(lines: Iterable[JsonLine], interval: float) -> Parsed:
+    """Return samples from `proc` lines that were taken every `interval` seconds.
+
+    Entities: `cpu_all`, `cpu0`.., `memory`, `system`, one per interface, `pid:N`, and `server`
+    (the whole process tree). A process is known by pid and start time, so a reused pid begins
+    anew. `server` rates cover the processes that lived through the whole interval.
+    """
+    samples: list[Sample] = []
+    times: list[int] = []
+    skipped: list[Skipped] = []
+    base: _Snapshot | None = None
+    for line in lines:
+        snapshot = _snapshot(line.value)
+        if snapshot is None:
+            skipped.append(Skipped(line.line, "no t_ns or mono_ns"))
+            continue
+        times.append(snapshot.t_ns)
+        samples.extend(_gauges(snapshot, line.value))
+        if base is None or snapshot.mono_ns < base.mono_ns:
+            base = snapshot
+            continue
+        seconds = interval_s(base.mono_ns, snapshot.mono_ns, interval / 4)
+        if seconds is None:
+            continue
+        samples.extend(_rates(base, snapshot, seconds))
+        base = snapshot
+    return Parsed(samples, times, skipped)
+
+
+def _snapshot(record: dict[str, Any]) -> _Snapshot | None:
+    t_ns, mono_ns = integer(record.get("t_ns")), integer(record.get("mono_ns"))
+    if t_ns is None or mono_ns is None:
+        return None
+    page = number(record.get("page")) or 4096.0
+    processes: dict[tuple[int, int], _Process] = {}
+    for item in sequence(record.get("procs")):
+        fields = mapping(item)
+        pid, start = integer(fields.get("pid")), integer(fields.get("start"))
+        values = [
+            number(fields.get(name))
+            for name in ("utime", "stime", "rss_pages", "threads", "vcsw", "ivcsw")
+        ]
+        known = [value for value in values if value is not None]
+        if pid is None or start is None or len(known) != len(values):
+            continue
+        utime, stime, rss, threads, voluntary, involuntary = known
+        processes[(pid, start)] = _Process(
+            utime + stime, rss * page, threads, (voluntary, involuntary)
+        )
+    return _Snapshot(
+        t_ns,
+        mono_ns,
+        number(record.get("hz")) or 100.0,
+        _counter_rows(record.get("cpu"), len(CPU_FIELDS)),
+        _counter_rows(record.get("net"), len(NET_FIELDS)),
+        processes,
+        number(record.get("ctxt")),
+    )
+
+
+def _counter_rows(value: Any, width: int) -> dict[str, list[float]]:
+    rows: dict[str, list[float]] = {}
+    for name, row in mapping(value).items():
+        known = [n for n in map(number, sequence(row)) if n is not None]
+        if len(known) == width:
+            rows[name] = known
+    return rows
+
+
+def _gauges(snapshot: _Snapshot, record: dict[str, Any]) -> Iterator[Sample]:
+    t_ns = snapshot.t_ns
+    memory = {name: number(value) for name, value in mapping(record.get("mem")).items()}
+    total, available = memory.get("MemTotal"), memory.get("MemAvailable")
+    swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
+    if total is not None and available is not None:
+        yield Sample(t_ns, None, "memory", "mem_used", "bytes", (total - available) * 1024)
+    if available is not None:
+        yield Sample(t_ns, None, "memory", "mem_available", "bytes", available * 1024)
+    if swap_total is not None and swap_free is not None:
+        yield Sample(t_ns, None, "memory", "swap_used", "bytes", (swap_total - swap_free) * 1024)
+    load = sequence(record.get("load"))
+    if load and (load1 := number(load[0])) is not None:
+        yield Sample(t_ns, None, "system", "load1", "processes", load1)
+    for (pid, _), process in snapshot.processes.items():
+        entity = f"pid:{pid}"
+        yield Sample(t_ns, None, entity, "proc_rss", "bytes", process.rss_bytes)
+        yield Sample(t_ns, None, entity, "proc_threads", "threads", process.threads)
+    if snapshot.processes:
+        rss = sum(process.rss_bytes for process in snapshot.processes.values())
+        threads = sum(process.threads for process in snapshot.processes.values())
+        count = float(len(snapshot.processes))
+        yield Sample(t_ns, None, SERVER, "proc_rss", "bytes", rss)
+        yield Sample(t_ns, None, SERVER, "proc_threads", "threads", threads)
+        yield Sample(t_ns, None, SERVER, "proc_count", "processes", count)
+
+
+def _rates(before: _Snapshot, after: _Snapshot, seconds: float) -> Iterator[Sample]:
+    def rate(entity: str, metric: str, unit: str, value: float) -> Sample:
+        return Sample(after.t_ns, before.t_ns, entity, metric, unit, value)
+
+    whole = [0.0] * len(CPU_FIELDS)
+    for core, counters in after.cpu.items():
+        ticks = delta(before.cpu.get(core, []), counters)
+        if ticks is None or sum(ticks) <= 0:
+            continue
+        whole = [a + b for a, b in zip(whole, ticks, strict=True)]
+        for metric, value in _cpu_shares(ticks):
+            yield rate(core, metric, "percent", value)
+    if sum(whole) > 0:
+        for metric, value in _cpu_shares(whole):
+            yield rate(ALL_CORES, metric, "percent", value)
+    for interface, counters in after.net.items():
+        moved = delta(before.net.get(interface, []), counters)
+        if moved is not None:
+            for (metric, unit), value in zip(NET_FIELDS, moved, strict=True):
+                yield rate(interface, metric, unit, value / seconds)
+    yield from _process_rates(before, after, seconds)
+    if before.context_switches is not None and after.context_switches is not None:
+        switched = delta([before.context_switches], [after.context_switches])
+        if switched is not None:
+            yield rate("system", "context_switches", "per_s", switched[0] / seconds)
+
+
+def _cpu_shares(ticks: list[float]) -> Iterator[tuple[str, float]]:
+    total = sum(ticks)
+    share = dict(zip(CPU_FIELDS, (100.0 * value / total for value in ticks), strict=True))
+    yield "cpu_util", 100.0 - share["idle"] - share["iowait"]
+    yield "cpu_system", share["system"] + share["irq"] + share["softirq"]
+    yield "cpu_iowait", share["iowait"]
+    yield "cpu_steal", share["steal"]
+
+
+def _process_rates(before: _Snapshot, after: _Snapshot, seconds: float) -> Iterator[Sample]:
+    metrics = (
+        ("proc_cpu", "percent_of_core", 100.0 / after.hz),
+        ("proc_voluntary_switches", "per_s", 1.0),
+        ("proc_involuntary_switches", "per_s", 1.0),
+    )
+    totals: list[float] | None = None
+    for identity, process in after.processes.items():
+        earlier = before.processes.get(identity)
+        if earlier is None:
+            continue
+        moved = delta(
+            [earlier.cpu_ticks, *earlier.switches], [process.cpu_ticks, *process.switches]
+        )
+        if moved is None:
+            continue
+        totals = moved if totals is None else [a + b for a, b in zip(totals, moved, strict=True)]
+        entity = f"pid:{identity[0]}"
+        for (metric, unit, scale), value in zip(metrics, moved, strict=True):
+            yield Sample(after.t_ns, before.t_ns, entity, metric, unit, value * scale / seconds)
+    if totals is not None:
+        for (metric, unit, scale), value in zip(metrics, totals, strict=True):
+            yield Sample(after.t_ns, before.t_ns, SERVER, metric, unit, value * scale / seconds)
+
+
+def process_names(lines: Iterable[JsonLine]) -> dict[str, str]:
+    """Return the command name of every `pid:N` entity; the last one wins where a pid was reused."""
+    names: dict[str, str] = {}
+    for line in lines:
+        for item in sequence(line.value.get("procs")):
+            fields = mapping(item)
+            pid, comm = integer(fields.get("pid")), text(fields.get("comm"))
+            if pid is not None and comm is not None:
+                names[f"pid:{pid}"] = comm
+    return names
