@@ -59,6 +59,7 @@ def apply(journal: Journal, patches: List[Patch]) -> Answer:
     except (Problem, OSError):
         journal.restore()
         raise
+    journal.complete = True
     _prove(journal, patches)
     journal.save()
     return _record(journal, wrote=True)
@@ -113,7 +114,6 @@ def _apply_one(journal: Journal, patch: Patch) -> None:
         "id": patch.id,
         "kind": patch.kind,
         "target": patch.target,
-        "done": False,
         "files": files,
         "made": _folders_to_make(changes),
         "verified": [],
@@ -127,7 +127,6 @@ def _apply_one(journal: Journal, patch: Patch) -> None:
             file["after"] = _run_script(journal, patch, file["path"])
         elif file["after"] != file["before"]:
             journal.put(file["path"], file["after"])
-    entry["done"] = True
     journal.save()
 
 

@@ -3,9 +3,10 @@
 The journal and the original bytes are on disk before the first byte of a target changes, and each
 file is replaced whole, so that after a kill at any point the originals can be put back.
 
-WORK/journal.json: {"schema": 1, "stamp_s", "set_sha256", "entries": [{"id", "kind", "target",
-"done", "files": [{"path", "before": State, "after": State|null}], "made": [folder, ...],
-"verified": [...]}], "last_restore": [proof, ...]}; WORK/blobs/SHA256 holds the bytes of every
+WORK/journal.json: {"schema": 1, "stamp_s", "set_sha256", "complete", "entries": [{"id",
+"kind", "target", "files": [{"path", "before": State, "after": State|null}], "made": [folder, ...],
+"verified": [...]}], "last_restore": [proof, ...]}; `complete` is true once the whole set is in
+place; WORK/blobs/SHA256 holds the bytes of every
 state that was ever replaced or written.
 """
 
@@ -42,6 +43,7 @@ class Journal:
         self._blobs = os.path.join(work, "blobs")
         self.stamp_s = 0
         self.set_sha256: Optional[str] = None
+        self.complete = False
         self.entries: List[Entry] = []
         self.last_restore: List[Proof] = []
         self._load()
@@ -55,6 +57,7 @@ class Journal:
                 raise ValueError(f"schema {data['schema']}, this version reads {SCHEMA}")
             self.stamp_s = data["stamp_s"]
             self.set_sha256 = data["set_sha256"]
+            self.complete = data["complete"]
             self.entries = data["entries"]
             self.last_restore = data["last_restore"]
         except (ValueError, KeyError, TypeError) as error:
@@ -71,6 +74,7 @@ class Journal:
             "schema": SCHEMA,
             "stamp_s": self.stamp_s,
             "set_sha256": self.set_sha256,
+            "complete": self.complete,
             "entries": self.entries,
             "last_restore": self.last_restore,
         }
@@ -141,8 +145,7 @@ class Journal:
         found = [self._place(path) for path in self.paths()]
         if "foreign" in found:
             return "foreign"
-        done = all(entry["done"] for entry in self.entries)
-        if done and all(place in ("after", "both") for place in found):
+        if self.complete and all(place in ("after", "both") for place in found):
             return "applied"
         if all(place in ("before", "both") for place in found):
             return "unpatched"
@@ -226,7 +229,8 @@ class Journal:
                     "look for another program that writes there, then run `unpatch` again",
                 )
         if self.entries:
-            self.entries, self.set_sha256, self.last_restore = [], None, proofs
+            self.entries, self.set_sha256, self.complete = [], None, False
+            self.last_restore = proofs
             self.save()
         return proofs
 
