@@ -72,19 +72,24 @@ def test_nobody_there_is_a_reason_and_nulls() -> None:
 @pytest.mark.parametrize("reply", [b"", b"\0" * 7, b"\0" * 64])
 def test_server_that_answers_wrongly_is_a_reason(reply: bytes) -> None:
     def serve() -> None:
-        for _ in range(2):
+        while True:
             connection, _peer = listener.accept()
             with connection:
-                first = connection.recv(65)
-                if first[:1] == b"S":
+                mode = connection.recv(1)
+                if not mode:
+                    return
+                if mode == b"S":
                     while connection.recv(1 << 20):
                         continue
                 connection.sendall(reply)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, daemon=True)
+        thread = threading.Thread(target=serve)
         thread.start()
-        result = probe("127.0.0.1", listener.getsockname()[1], pings=1, count=100, seconds=1)
+        address = listener.getsockname()
+        result = probe(*address, pings=1, count=100, seconds=1)
+        socket.create_connection(address).close()
+        thread.join()
     assert result["error"] is not None
     assert result["bandwidth_bytes_per_s"] is None
 
