@@ -68,7 +68,7 @@ class Prompts:
         words = random.Random(f"{self.seed}/{ordinal}").choices(self.words, k=isl)
         size, place = len(self.first), 0
         rest = ordinal
-        while place < isl and (rest or place == 0):
+        while place < isl and (rest or place < 2):
             words[place] = self.first[rest % size]
             rest //= size
             place += 1
