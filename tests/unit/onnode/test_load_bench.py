@@ -493,6 +493,24 @@ def test_a_full_disk_leaves_whole_lines_and_says_so(tmp_path):
     assert 0 < len(got.all) < 10
 
 
+def test_too_few_file_descriptors_are_named(tmp_path):
+    program = (
+        "import resource, sys; from servemap.onnode import bench;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20));"
+        "sys.exit(bench.main(sys.argv[1:]))"
+    )
+    with ScriptServer(lambda _, body: stream(body, first=0.2)) as server:
+        line = f"--url {server.url} --model m --concurrency 40 --warmup 0 --out {tmp_path / 'out'}"
+        done = subprocess.run(
+            [sys.executable, "-c", program, *line.split()], capture_output=True, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr == "bench: Too many open files: raise ulimit -n\n"
+    got = Results(done.returncode, tmp_path / "out")
+    assert got.client["counts"]["sent"] < 20
+    assert len(got.measured) == got.client["counts"]["sent"] + 1
+
+
 def test_a_summary_that_nobody_reads_does_no_harm(tmp_path):
     program = "import sys; from servemap.onnode import bench; sys.exit(bench.main(sys.argv[1:]))"
     read, write = os.pipe()

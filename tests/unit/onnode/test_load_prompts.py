@@ -55,6 +55,8 @@ def test_targets(url, endpoint, host, port, path, authority):
         ("http://h:99999", "range"),
         ("http://h/?q=1", "query"),
         ("http://h/a b", "characters"),
+        ("http://[::1", "HOST:PORT"),
+        ("http://hé/", "characters"),
     ],
 )
 def test_bad_urls_are_refused_without_their_secrets(url, says):

@@ -233,7 +233,12 @@ def test_time_limit():
     assert got["kinds"] == "t"
 
 
-@pytest.mark.parametrize("data", ["{half", "[1]", "12", "null"])
+def test_numbers_that_json_lacks_are_missing():
+    data = b'data: {"choices":[{"text":"a"}],"timings":{"x":NaN}}\n\ndata: [DONE]\n\n'
+    assert record([(200, data)])["timings"] == {"x": None}
+
+
+@pytest.mark.parametrize("data", ["{half", "[1]", "12", "null", "[" * 100_000])
 def test_an_event_that_is_no_object_is_a_protocol_error(data):
     got = record(events(text_chunk("a"), data, "[DONE]"))
     assert got["error"]["class"] == "protocol"

@@ -3,7 +3,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from servemap.onnode.load_prompts import Prompts, parse_target, request_bytes
 from servemap.onnode.load_spec import SpecError, load_spec, parse_spec
 
 GOOD: dict[str, Any] = {
@@ -77,6 +80,7 @@ def test_the_parsed_one_is_left_alone():
         ("endpoint", "v1", "endpoint"),
         ("endpoint", "/v1/chat/completions", "endpoint"),
         ("request", [], "request"),
+        ("request", {"temperature": float("nan")}, "request"),
         ("request", {"max_tokens": 5}, "request.max_tokens"),
         ("request", {"stream_options": 1}, "request.stream_options"),
         ("timeout_s", 0, "timeout_s"),
@@ -124,3 +128,31 @@ def test_files(tmp_path):
         load_spec(str(path))
     path.write_text(json.dumps(GOOD))
     assert load_spec(str(path)) == parse_spec(GOOD)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=4,
+)
+PATHS = [
+    *GOOD,
+    *(f"warmup.{key}" for key in GOOD["warmup"]),
+    *(f"segments.0.{key}" for key in GOOD["segments"][0]),
+    *(f"segments.0.streams.0.{key}" for key in GOOD["segments"][0]["streams"][0]),
+    "segments.0.streams.1.at_s",
+    "more",
+]
+
+
+@given(path=st.sampled_from(PATHS), value=JSON)
+def test_anything_is_refused_or_can_be_sent(path, value):
+    try:
+        spec = parse_spec(changed(path, value))
+        target = parse_target(spec.url, spec.endpoint)
+    except SpecError as error:
+        assert len(str(error).splitlines()) == 1
+        return
+    name = spec.segments[0].streams[0].name
+    assert request_bytes(target, ["1"], 1, spec.model, spec.request, name, None)
+    assert Prompts(spec.seed, (1, 3)).tokens(0, 2)
