@@ -59,7 +59,9 @@ def request(
     return record
 
 
-def proc_line(k: int, *, interval_ms: int = 500, start_ms: int = -500, **changes: Any) -> dict[str, Any]:
+def proc_line(
+    k: int, *, interval_ms: int = 500, start_ms: int = -500, **changes: Any
+) -> dict[str, Any]:
     """Sample k: cpu0 80 % busy, cpu1 20 %, eth0 1000 B/s in, one server process at half a core."""
     at = start_ms + k * interval_ms
     ticks = k * interval_ms // 10
