@@ -1,0 +1,195 @@
+"""What an engine adapter offers: how a server is started, reached and understood."""
+
+import json
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from servemap.model.server_spec import ModelSpec, Secret, ServerSpec
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Absolute URLs of a server; None for what the engine does not have."""
+
+    health: str
+    models: str
+    completions: str
+    props: str | None = None
+    metrics: str | None = None
+    cache_flush: str | None = None
+    profile_start: str | None = None
+    profile_stop: str | None = None
+
+
+@dataclass(frozen=True)
+class Effective:
+    """What a running server says about itself; None and empty where it says nothing."""
+
+    engine_version: str | None = None
+    model_names: tuple[str, ...] = ()
+    context: int | None = None
+    module_path: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether the engine can do a thing, and why not, in words for the report."""
+
+    available: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What can be asked of an engine beyond answering requests."""
+
+    torch_profile: Capability
+    cache_flush: Capability
+    patches: Capability
+
+
+class Attachable(Protocol):
+    """A server that can be measured."""
+
+    @property
+    def name(self) -> str:
+        """Name as in the campaign file's `server.engine`."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What can be asked of it."""
+
+    def endpoints(self, base_url: str) -> Endpoints:
+        """Return the absolute URLs below `http://HOST:PORT`."""
+
+    def read_back(
+        self, log_text: str, models_json: Any, props_json: Any | None = None
+    ) -> Effective:
+        """Return what the log and the parsed answers say, whatever of them is garbage."""
+
+
+class Engine(Attachable, Protocol):
+    """A server that can also be started."""
+
+    def argv(
+        self,
+        server: ServerSpec,
+        model: ModelSpec,
+        *,
+        node: str,
+        port: int,
+        python: str,
+        workdir: str,
+    ) -> list[str]:
+        """Return the command that starts the server on a node.
+
+        Args:
+            server: the variant's server spec.
+            model: the model it serves.
+            node: id of the node that the command is for.
+            port: port to listen on.
+            python: interpreter to use where the spec names none.
+            workdir: absolute folder on the node that relative paths of the spec lie in.
+
+        Raises:
+            ConfigError: the engine cannot do what the spec asks for; names the key.
+        """
+
+    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
+        """Return the environment to add: the engine's own, then the spec's on top of it.
+
+        Secrets stay references; whoever starts the process resolves them.
+        """
+
+
+def on_node(path: str, workdir: str) -> str:
+    """Return a path of the spec as an absolute path on the node."""
+    return posixpath.normpath(posixpath.join(workdir, path))
+
+
+def python_env(server: ServerSpec, workdir: str) -> dict[str, str | Secret]:
+    """Return the environment by which the spec's package is found before an installed one."""
+    env: dict[str, str | Secret] = {"PYTHONUNBUFFERED": "1"}
+    if server.package is not None:
+        root = on_node(server.package.root, workdir)
+        given = server.env.get("PYTHONPATH")
+        env["PYTHONPATH"] = f"{root}:{given}" if isinstance(given, str) and given else root
+        # A patch may keep a file's size and time: no byte code that could outlive it.
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
+    return env
+
+
+def with_spec_env(own: Mapping[str, str | Secret], server: ServerSpec) -> dict[str, str | Secret]:
+    """Return an engine's own environment with the spec's on top, PYTHONPATH kept as joined."""
+    spec = {key: value for key, value in server.env.items() if key not in {"PYTHONPATH"} & set(own)}
+    return {**own, **spec}
+
+
+def flags(args: Mapping[str, Any]) -> list[str]:
+    """Return free-form arguments as options, in the order of the file.
+
+    `n_batch: 512` gives `--n-batch 512`; true gives the bare option, false `--no-...`; a list
+    gives the option once with all its values.
+    """
+    words: list[str] = []
+    for name, value in args.items():
+        option = f"--{name.lstrip('-').replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif value is False:
+            words.append(f"--no-{option.removeprefix('--')}")
+        elif isinstance(value, list):
+            words += [option, *map(str, value)]
+        else:
+            words += [option, str(value)]
+    return words
+
+
+def served_models(models_json: Any) -> list[dict[str, Any]]:
+    """Return the entries of an OpenAI `/v1/models` answer; empty for anything else."""
+    data = models_json.get("data") if isinstance(models_json, dict) else None
+    entries = data if isinstance(data, list) else []
+    return [
+        entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    ]
+
+
+def longest_sequence(models: list[dict[str, Any]], props_json: Any | None) -> int | None:
+    """Return the longest sequence that every served model takes, in tokens; None if not said.
+
+    llama.cpp says it in `/props` and as `meta.n_ctx` of the model, vLLM and SGLang as the
+    model's `max_model_len`.
+    """
+    if isinstance(props_json, dict):
+        defaults = props_json.get("default_generation_settings")
+        if isinstance(defaults, dict) and (found := _positive(defaults.get("n_ctx"))):
+            return found
+    said: list[int] = []
+    for model in models:
+        meta = model.get("meta")
+        values = [model.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None]
+        said += [found for value in values if (found := _positive(value))][:1]
+    return min(said, default=None)
+
+
+def _positive(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def last_json_line(log_text: str, prefix: str) -> dict[str, Any]:
+    """Return the object behind `prefix` on the last line that starts with it; {} if none.
+
+    The last one, because a log may hold several starts.
+    """
+    found: dict[str, Any] = {}
+    for line in log_text.splitlines():
+        if line.startswith(prefix):
+            try:
+                value = json.loads(line[len(prefix) :])
+            except ValueError:
+                continue
+            found = value if isinstance(value, dict) else found
+    return found

@@ -1,0 +1,135 @@
+"""llama.cpp's HTTP server, started through the embedded package `llamaserve`."""
+
+from typing import Any
+
+from servemap.engines.base import (
+    Capabilities,
+    Capability,
+    Effective,
+    Endpoints,
+    flags,
+    last_json_line,
+    longest_sequence,
+    on_node,
+    python_env,
+    served_models,
+    with_spec_env,
+)
+from servemap.model.errors import ConfigError
+from servemap.model.server_spec import ModelSpec, Secret, ServerSpec
+
+MODULE = "llamaserve"
+
+_SETTINGS = {
+    "context": "--context",
+    "max_active": "--max-active",
+    "max_batched_tokens": "--n-batch",
+}
+_OWN_FLAGS = {"model", "alias", "host", "port", "context", "max_active", "prefix_cache"}
+
+
+class LlamaCpp:
+    """Adapter for one server process on one node, without accelerators of its own choosing."""
+
+    name = "llamacpp"
+    capabilities = Capabilities(
+        torch_profile=Capability(
+            False, "llama.cpp is not built on PyTorch, so there is no Kineto trace to take"
+        ),
+        cache_flush=Capability(
+            False, "llama.cpp has no call that empties the prefix cache of all slots"
+        ),
+        patches=Capability(True),
+    )
+
+    def argv(
+        self,
+        server: ServerSpec,
+        model: ModelSpec,
+        *,
+        node: str,
+        port: int,
+        python: str,
+        workdir: str,
+    ) -> list[str]:
+        """Return the command that starts the server (see `Engine.argv`)."""
+        _refuse(server, node)
+        words = [server.python or python, "-m", MODULE]
+        words += ["--model", on_node(model.path, workdir), "--alias", model.name]
+        words += ["--host", server.bind, "--port", str(port)]
+        given = server.settings.model_dump(exclude_none=True)
+        given.setdefault("context", model.context)
+        for key, option in _SETTINGS.items():
+            if key in given:
+                words += [option, str(given[key])]
+        if "prefix_cache" in given:
+            words += flags({"prefix_cache": given["prefix_cache"]})
+        return words + flags(server.args)
+
+    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
+        """Return the environment to add (see `Engine.env`)."""
+        return with_spec_env(python_env(server, workdir), server)
+
+    def endpoints(self, base_url: str) -> Endpoints:
+        """Return the server's URLs."""
+        base = base_url.rstrip("/")
+        return Endpoints(
+            health=f"{base}/health",
+            models=f"{base}/v1/models",
+            completions=f"{base}/v1/completions",
+            props=f"{base}/props",
+            metrics=f"{base}/metrics",
+        )
+
+    def read_back(
+        self, log_text: str, models_json: Any, props_json: Any | None = None
+    ) -> Effective:
+        """Return what the start line, `/v1/models` and `/props` say."""
+        start = last_json_line(log_text, f"{MODULE}: starting ")
+        models = served_models(models_json)
+        version, module, settings = (start.get(key) for key in ("xllamacpp", "module", "settings"))
+        return Effective(
+            engine_version=f"xllamacpp {version}" if isinstance(version, str) else None,
+            model_names=tuple(model["id"] for model in models),
+            context=longest_sequence(models, props_json),
+            module_path=module if isinstance(module, str) else None,
+            settings=settings if isinstance(settings, dict) else {},
+        )
+
+
+def _refuse(server: ServerSpec, node: str) -> None:
+    where = "server"
+    for key, value in server.topology.model_dump().items():
+        if value != 1:
+            raise ConfigError(
+                f"the engine llamacpp runs in one process, {key}={value} was asked",
+                f"{where}.topology.{key}",
+                "leave the topology out, or use an engine that splits models",
+            )
+    if len(server.nodes) > 1:
+        raise ConfigError(
+            f"the engine llamacpp runs on one node, {len(server.nodes)} were asked",
+            f"{where}.nodes",
+            f"keep one node, such as {node}",
+        )
+    if server.container is not None:
+        raise ConfigError(
+            "this version starts the engine llamacpp without a container",
+            f"{where}.container",
+            "remove the key; the interpreter is `server.python`",
+        )
+    known = {*_SETTINGS, "prefix_cache"}
+    for key in server.settings.model_dump(exclude_none=True):
+        if key not in known:
+            raise ConfigError(
+                f"the engine llamacpp has no setting {key}",
+                f"{where}.settings.{key}",
+                f"remove it; llamacpp has {', '.join(sorted(known))}",
+            )
+    for key in server.args:
+        if key.replace("-", "_") in _OWN_FLAGS:
+            raise ConfigError(
+                f"the argument {key} is set from another key of the campaign",
+                f"{where}.args.{key}",
+                "use model, server.bind, server.port or server.settings",
+            )

@@ -1,0 +1,103 @@
+"""TCP baselines between the campaign's nodes, with no server of ours on the cards."""
+
+import json
+import time
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from servemap.model.canon import write_json_atomic
+from servemap.model.errors import NodeError, ServemapError
+from servemap.model.protocol import SCHEMA
+from servemap.nodes.base import Node
+from servemap.server.context import Context
+from servemap.server.locks import server_lock
+from servemap.server.start import stop_server
+from servemap.server.stop import stop_request
+
+READY_S = 10.0
+
+
+def run_baseline(context: Context, name: str, output: Path) -> None:
+    """Measure one baseline and write its result, also when it failed."""
+    spec = context.plan.baselines[name]
+    started_ns = time.time_ns()
+    results: list[dict[str, Any]] = []
+    reasons: list[str] = []
+    status = "ok"
+    with server_lock(context.run_dir, f"baseline {name}"):
+        request = stop_request(context.run_dir, context.session)
+        if request is not None:
+            status, reasons = "not_run", [request.reason]
+        else:
+            try:
+                stop_server(context, f"baseline {name} needs the cards empty")
+                for source, target in _pairs(context):
+                    results.append(_tcp(context, source, target, spec.pings, spec.seconds))
+            except ServemapError as error:
+                status, reasons = "failed", [str(error)]
+    write_json_atomic(
+        output,
+        {
+            "schema": SCHEMA,
+            "name": name,
+            "kind": spec.kind,
+            "status": status,
+            "reasons": reasons,
+            "results": results,
+            "simulated": False,
+            "spec_sha256": context.plan.spec_sha256("baseline", name),
+            "started_ns": started_ns,
+            "ended_ns": time.time_ns(),
+        },
+    )
+
+
+def _pairs(context: Context) -> list[tuple[str, str]]:
+    """Return every ordered pair of nodes; a single node is measured over its own loopback."""
+    nodes = context.plan.all_nodes()
+    return list(permutations(nodes, 2)) or [(nodes[0], nodes[0])]
+
+
+def _tcp(
+    context: Context, source: str, target: str, pings: int, seconds: float
+) -> dict[str, Any]:
+    server, client = context.nodes[target], context.nodes[source]
+    address = next(n.address for n in context.plan.campaign.nodes if n.id == target)
+    folder = f"{context.workdir(target)}/tcp-{time.time_ns()}"
+    ready = f"{folder}/ready.json"
+    listener = server.spawn(
+        server.agent_argv(
+            "tcp-serve", "--bind", address, "--port", "0", "--ready", ready, "--idle-exit", "30"
+        ),
+        log=f"{folder}/serve.log",
+    )
+    try:
+        port = _port(server, ready, f"{folder}/serve.log")
+        argv = ["tcp-probe", "--host", address, "--port", str(port), "--pings", str(pings)]
+        done = client.run(
+            client.agent_argv(*argv, "--seconds", str(seconds)), timeout_s=seconds + 30
+        )
+        if done.code != 0:
+            raise NodeError(
+                f"tcp-probe exited with {done.code}: {done.stderr.strip()[-300:]}",
+                f"from {source} to {target} ({address}:{port})",
+                "see that the address is right and no firewall is between the nodes",
+            )
+        return {"from": source, "to": target, "address": address, **json.loads(done.stdout)}
+    finally:
+        server.stop(listener, 2)
+
+
+def _port(node: Node, ready: str, log: str) -> int:
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        text = node.read_text(ready)
+        if text:
+            return int(json.loads(text)["port"])
+        time.sleep(0.02)
+    raise NodeError(
+        f"tcp-serve did not come up: {(node.read_text(log) or '').strip()[-300:]}",
+        f"{node.name}:{log}",
+        "see that the node's address in the campaign is one of its own",
+    )

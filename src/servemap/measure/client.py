@@ -1,0 +1,75 @@
+"""The load client on the head: started detached, watched, and ended in bounded time."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from servemap.model.attempts import read_json
+from servemap.nodes.base import Node, ProcessId
+
+POLL_S = 0.05
+MARGIN_S = 30.0
+END_S = 15.0
+
+
+def start_client(node: Node, spec: dict[str, Any], raw: Path) -> ProcessId:
+    """Start the load client on a node; it finishes its work also without this process."""
+    folder = raw.resolve()
+    spec_path = str(folder / "load.json")
+    node.write_text(spec_path, json.dumps(spec, indent=1))
+    return node.spawn(
+        node.agent_argv("bench", "--spec", spec_path, "--out", str(folder)),
+        log=str(folder / "client.log"),
+    )
+
+
+def wait_client(
+    node: Node,
+    client: ProcessId,
+    deadline: float,
+    server_alive: Callable[[], bool],
+) -> str | None:
+    """Wait until the client is done; return why it was ended early, or None.
+
+    A client whose server died gets `END_S` seconds to note the errors that it sees.
+    """
+    look = 0
+    while node.alive(client):
+        time.sleep(POLL_S)
+        look += 1
+        if time.monotonic() > deadline:
+            node.stop(client, END_S)
+            return "the load client did not end in time and was stopped"
+        if look % 10 == 0 and not server_alive():
+            end = time.monotonic() + END_S
+            while node.alive(client) and time.monotonic() < end:
+                time.sleep(POLL_S)
+            node.stop(client, END_S)
+            return None
+    return None
+
+
+def client_result(raw: Path) -> dict[str, Any] | None:
+    """Return the client's own record, or None where it wrote none."""
+    return read_json(raw / "client.json")
+
+
+def error_classes(raw: Path) -> dict[str, int]:
+    """Return how often each class of error befell the measured requests of an attempt."""
+    classes: dict[str, int] = {}
+    try:
+        lines = (raw / "requests.jsonl").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        try:
+            request = json.loads(line)
+        except ValueError:
+            continue
+        if request.get("warmup") or not request.get("error"):
+            continue
+        name = str(request["error"].get("class", "unknown"))
+        classes[name] = classes.get(name, 0) + 1
+    return classes

@@ -1,0 +1,95 @@
+"""From a resolved case to what the load client on the head is asked to do."""
+
+from typing import Any
+
+SHORT_WARMUP_TOKENS = 64
+
+
+def load_spec(
+    case: dict[str, Any],
+    *,
+    url: str,
+    endpoint: str,
+    model: dict[str, Any],
+    request: dict[str, Any],
+    seed: str,
+) -> dict[str, Any]:
+    """Return the load client's spec (LoadSpec, schema 1) of a resolved case.
+
+    A mixed case has two segments: `control` with the background alone, `injected` with the same
+    background and the injection. All lengths are in tokens, all times in seconds.
+    """
+    return {
+        "schema": 1,
+        "url": url,
+        "endpoint": endpoint,
+        "model": model["name"],
+        "seed": seed,
+        "vocab": list(model["vocab"]),
+        "request": request,
+        "api_key_env": None,
+        "timeout_s": case["request_timeout_s"],
+        "case_timeout_s": case["case_timeout_s"],
+        "warmup": _warmup(case),
+        "min_window_s": _steady(case)["min_window_s"],
+        "segments": _segments(case),
+    }
+
+
+def _steady(case: dict[str, Any]) -> dict[str, Any]:
+    steady: dict[str, Any] = case["background"] if case["kind"] == "mixed" else case
+    return steady
+
+
+def _warmup(case: dict[str, Any]) -> dict[str, Any] | None:
+    steady = _steady(case)
+    if case["warmup"] == "none":
+        return None
+    if case["warmup"] == "same":
+        return {
+            "isl": steady["isl"],
+            "osl": steady["osl"],
+            "concurrency": steady["concurrency"],
+            "num_prompts": steady["concurrency"],
+        }
+    return {
+        "isl": min(steady["isl"], SHORT_WARMUP_TOKENS),
+        "osl": min(steady["osl"], SHORT_WARMUP_TOKENS),
+        "concurrency": 1,
+        "num_prompts": 1,
+    }
+
+
+def _segments(case: dict[str, Any]) -> list[dict[str, Any]]:
+    steady = _steady(case)
+    closed = {
+        "kind": "closed",
+        **{key: steady[key] for key in ("isl", "osl", "concurrency", "num_prompts")},
+    }
+    if case["kind"] == "fixed":
+        return [{"name": "main", "streams": [{"name": "main", **closed}]}]
+    inject = case["inject"]
+    times = [
+        inject["after_s"] + index * (inject["every_s"] or 0.0) for index in range(inject["count"])
+    ]
+    background = {"name": "background", **closed}
+    injected = {
+        "name": "injected",
+        "kind": "at",
+        "isl": inject["isl"],
+        "osl": inject["osl"],
+        "at_s": times,
+    }
+    return [
+        {"name": "control", "streams": [background]},
+        {"name": "injected", "streams": [background, injected]},
+    ]
+
+
+def fallback_case(case: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the case at its fall-back lengths, or None where it has none."""
+    fallback = case.get("fallback")
+    if not fallback:
+        return None
+    lengths = {key: fallback[key] for key in ("isl", "osl") if fallback[key] is not None}
+    return {**case, **lengths, "fallback": None}

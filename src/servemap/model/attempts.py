@@ -1,0 +1,140 @@
+"""Attempts on disk, and the token that makes Snakemake rerun exactly what is not good.
+
+A token is a rule parameter. It is the one stored in the newest record while that record is good,
+else a higher one: Snakemake sees a changed parameter and reruns that job and no other.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from servemap.model.canon import file_sha256
+from servemap.model.errors import ResultsError
+from servemap.model.protocol import SCHEMA
+
+CAUSES_THAT_COUNT = frozenset({"launch", "breaker"})
+"""Causes of `not_run` that use up an attempt; an orderly stop does not."""
+
+State = Literal["done", "failed", "gave_up", "not_run", "damaged", "changed", "missing"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the newest decision needs to know of one attempt or launch."""
+
+    folder: Path
+    number: int
+    token: int
+    status: str
+    spec_sha256: str
+    cause: str | None
+    files: dict[str, dict[str, Any]]
+
+    @property
+    def used_a_try(self) -> bool:
+        """Whether this record counts towards `max_attempts`; an interrupted one does not."""
+        return (self.status == "failed" and self.cause != "interrupted") or (
+            self.status == "not_run" and self.cause in CAUSES_THAT_COUNT
+        )
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return a JSON mapping, or None where the file is missing, cut or not a mapping."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Return the finished records below `folder` (`NNN/meta.json`), oldest first.
+
+    A record that cannot be read counts as damaged: it has status `damaged` and token 0.
+
+    Raises:
+        ResultsError: a record has a newer schema than this version writes.
+    """
+    records = []
+    try:
+        names = sorted(int(item.name) for item in folder.iterdir() if item.name.isdigit())
+    except OSError:
+        return []
+    for number in names:
+        item = folder / f"{number:03d}"
+        path = item / "meta.json"
+        if not path.exists():
+            continue
+        records.append(_record(item, number, read_json(path)))
+    return records
+
+
+def _record(folder: Path, number: int, data: dict[str, Any] | None) -> Record:
+    if data is None or "status" not in data:
+        return Record(folder, number, 0, "damaged", "", None, {})
+    if data.get("schema") != SCHEMA:
+        raise ResultsError(
+            f"record of schema {data.get('schema')!r}, this version reads {SCHEMA}",
+            str(folder / "meta.json"),
+            "use the version that wrote it, or give the campaign another `run` name",
+        )
+    return Record(
+        folder,
+        number,
+        int(data.get("token") or 0),
+        str(data["status"]),
+        str(data.get("spec_sha256")),
+        data.get("cause"),
+        data.get("files") or {},
+    )
+
+
+def intact(record: Record) -> bool:
+    """Whether the raw files are those recorded: same size and time, else same sha256.
+
+    Copies and fresh clones change times, so a changed time alone costs a hash, not a rerun.
+    """
+    for name, facts in record.files.items():
+        path = record.folder / name
+        try:
+            stat = path.stat()
+        except OSError:
+            return False
+        if stat.st_size != facts["size"]:
+            return False
+        if stat.st_mtime_ns != facts["mtime_ns"] and file_sha256(path) != facts["sha256"]:
+            return False
+    return True
+
+
+def state(
+    records: list[Record], spec_sha256: str, max_attempts: int, expect_failure: bool = False
+) -> State:
+    """Return what stands on disk for one planned job, judged by its newest record."""
+    if not records:
+        return "missing"
+    newest = records[-1]
+    if newest.status == "damaged":
+        return "damaged"
+    if newest.spec_sha256 != spec_sha256:
+        return "changed"
+    if newest.status == "ok":
+        return "done" if intact(newest) else "damaged"
+    if newest.status == "failed" and expect_failure:
+        return "done"
+    tries = sum(record.used_a_try for record in records if record.spec_sha256 == spec_sha256)
+    if newest.used_a_try and tries >= max_attempts:
+        return "gave_up"
+    return "not_run" if newest.status == "not_run" else "failed"
+
+
+def token(
+    records: list[Record], spec_sha256: str, max_attempts: int, expect_failure: bool = False
+) -> int:
+    """Return the token that the job shall carry; 1 where nothing was tried yet."""
+    if not records:
+        return 1
+    if state(records, spec_sha256, max_attempts, expect_failure) in ("done", "gave_up"):
+        return records[-1].token
+    return max(record.token for record in records) + 1

@@ -1,0 +1,164 @@
+"""Workloads, baselines, captures, phases and policies of the campaign file."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from servemap.model.base import Length, Model, PhaseName, Slug
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Fallback(Model):
+    """Lengths to try when the planned ones do not fit; never compared with the planned ones."""
+
+    isl: Length
+    osl: Length | None = None
+    on: list[Literal["context", "oom"]] = ["context", "oom"]
+
+
+class CaseBase(Model):
+    """What every kind of case has."""
+
+    id: Slug
+    repeats: Count | None = Field(None, description="Planned repeats; the policy's if absent.")
+    warmup: Literal["same", "short", "none"] = Field(
+        "short",
+        description="Before the window: a wave of the same shape, one short request, or nothing.",
+    )
+    request_timeout_s: Seconds = 120
+    case_timeout_s: Seconds = 600
+    expect: Literal["success", "failure"] = Field(
+        "success", description="`failure` ends the retries of a case that is known to fail."
+    )
+    expected_s: Seconds | None = Field(None, description="Expected duration, for planning.")
+
+
+class FixedCase(CaseBase):
+    """ISL x OSL at one concurrency, closed loop."""
+
+    kind: Literal["fixed"] = "fixed"
+    isl: Length
+    osl: Length
+    concurrency: Count
+    num_prompts: Count | None = Field(None, description="One wave (= concurrency) if absent.")
+    min_window_s: Annotated[float, Field(ge=0)] = Field(
+        0, description="Whole waves are repeated until the window is at least this long."
+    )
+    fallback: Fallback | None = None
+
+
+class Background(Model):
+    """The steady load of a mixed case."""
+
+    isl: Length
+    osl: Length
+    concurrency: Count
+    num_prompts: Count | None = None
+    min_window_s: Annotated[float, Field(ge=0)] = 0
+
+
+class Inject(Model):
+    """The load injected into a mixed case after measurement began."""
+
+    isl: Length
+    osl: Length
+    after_s: Annotated[float, Field(ge=0)]
+    every_s: Seconds | None = None
+    count: Count = 1
+
+
+class MixedCase(CaseBase):
+    """Background load alone (`control`), then the same with an injection (`injected`)."""
+
+    kind: Literal["mixed"]
+    background: Background
+    inject: Inject
+
+
+def _kind(value: Any) -> str:
+    kind = value.get("kind", "fixed") if isinstance(value, dict) else value.kind
+    return str(kind)
+
+
+CaseSpec = Annotated[
+    Annotated[FixedCase, Tag("fixed")] | Annotated[MixedCase, Tag("mixed")],
+    Discriminator(_kind),
+]
+
+
+class BaselineSpec(Model):
+    """A one-time communication micro-benchmark with no server on the cards."""
+
+    id: Slug
+    kind: Literal["tcp"]
+    pings: Annotated[int, Field(ge=10, le=100_000)] = 500
+    seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
+
+
+class CaptureSpec(Model):
+    """A profile of a few engine steps, bound to one case."""
+
+    case: Slug
+    kind: Literal["torch"] = "torch"
+    num_steps: Count = 10
+
+
+class PhaseSpec(Model):
+    """A named set of baselines, variants, cases and captures."""
+
+    id: PhaseName
+    title: str = ""
+    requires: list[PhaseName] = []
+    baselines: list[Slug] = []
+    variants: list[Slug] = Field([], description="All variants if absent.")
+    cases: list[Slug] = []
+    captures: list[CaptureSpec] = []
+
+
+class CollectorSetting(Model):
+    """How a collector of the catalogue runs in this campaign."""
+
+    interval_s: Annotated[float, Field(gt=0, le=60)] | None = None
+    required: bool | None = None
+    enabled: bool = True
+
+
+class Policy(Model):
+    """How the campaign behaves when something is not as planned."""
+
+    repeats: Count = 1
+    max_attempts: Count = 2
+    on_unhealthy: Literal["relaunch", "abort"] = Field(
+        "relaunch", description="A server that lost its health between cases."
+    )
+    on_drift: Literal["refuse", "mark"] = Field(
+        "refuse", description="Frozen facts that no longer hold."
+    )
+    on_unpatched: Literal["reapply", "refuse"] = Field(
+        "reapply", description="Patches that were taken back by `unpatch`."
+    )
+    start_timeout_s: Seconds = Field(60, description="Longest silence of a starting server's log.")
+    max_deaths: Count = Field(
+        3, description="Starts of one variant that may fail or die before it is given up."
+    )
+    stop_grace_s: Seconds = 10
+    lease_ttl_s: Annotated[float, Field(ge=5)] = Field(
+        60, description="A server that nobody renewed for so long stops itself."
+    )
+
+
+class Scale(Model):
+    """What `K` means in a length: 1024 on real hardware, less for a scaled-down campaign."""
+
+    tokens_per_k: Annotated[int, Field(ge=1)] = 1024
+
+
+class Freeze(Model):
+    """What is frozen beside the fixed list of facts."""
+
+    env_prefixes: list[str] = [
+        "CUDA_", "NCCL_", "GLOO_", "VLLM_", "SGLANG_", "SGL_", "OMP_", "HF_", "TORCH_", "UCX_",
+    ]  # fmt: skip
+    files: list[str] = Field([], description="More files whose checksums are recorded.")

@@ -1,0 +1,174 @@
+"""Rules that join several keys of a campaign; each refusal names key, value and remedy."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from servemap.model.base import tokens
+from servemap.model.campaign import Campaign, Variant
+from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.errors import ConfigError
+from servemap.model.resolve import changed_keys, variant_server
+
+RESERVED_NAMES = frozenset(
+    {
+        "all", "report", "gate", "teardown", "unpatch", "freeze", "patch", "launch", "baseline",
+        "case", "derive", "capture", "summary", "snapshot",
+    }
+)  # fmt: skip
+"""Names of rules: no phase may have one."""
+
+
+def check(campaign: Campaign) -> None:
+    """Refuse a campaign whose keys do not fit together.
+
+    Raises:
+        ConfigError: the first rule that is broken.
+    """
+    _unique("nodes", (node.id for node in campaign.nodes))
+    _unique("variables", (variable.id for variable in campaign.variables))
+    _unique("variants", (variant.id for variant in campaign.variants))
+    _unique("cases", (case.id for case in campaign.cases))
+    _unique("baselines", (baseline.id for baseline in campaign.baselines))
+    _unique("phases", (phase.id for phase in campaign.phases))
+    _check_nodes(campaign)
+    for variant in campaign.variants:
+        _check_variant(campaign, variant)
+    for case in campaign.cases:
+        _check_lengths(campaign, case)
+    _check_phases(campaign)
+
+
+def _unique(key: str, ids: Iterable[str]) -> None:
+    for name, count in Counter(ids).items():
+        if count > 1:
+            raise ConfigError(
+                f"id {name!r} is used {count} times", f"{key}.{name}", "give each an id of its own"
+            )
+
+
+def _known(name: str, known: Iterable[str], where: str, what: str) -> None:
+    names = list(known)
+    if name not in names:
+        raise ConfigError(
+            f"there is no {what} {name!r}", where, f"use one of: {', '.join(names) or '(none)'}"
+        )
+
+
+def _check_nodes(campaign: Campaign) -> None:
+    heads = [node.id for node in campaign.nodes if node.role == "head"]
+    if len(heads) != 1:
+        raise ConfigError(
+            f"{len(heads)} nodes have the role head", "nodes", "give exactly one node role: head"
+        )
+    for name in campaign.server.nodes:
+        _known(name, (node.id for node in campaign.nodes), "server.nodes", "node")
+
+
+def _check_variant(campaign: Campaign, variant: Variant) -> None:
+    where = f"variants.{variant.id}"
+    server = variant_server(campaign, variant)
+    changed = changed_keys(campaign.server, server)
+    if variant.variable is None:
+        if variant.set:
+            raise ConfigError(
+                f"variant {variant.id!r} sets {', '.join(variant.set)} without naming a variable",
+                f"{where}.variable",
+                "declare the variable under `variables` and name it here",
+            )
+        return
+    _known(variant.variable, (item.id for item in campaign.variables), where, "variable")
+    variable = next(item for item in campaign.variables if item.id == variant.variable)
+    outside = sorted(
+        key
+        for key in changed
+        if not any(key == owned or key.startswith(f"{owned}.") for owned in variable.keys)
+    )
+    if outside:
+        raise ConfigError(
+            f"variant {variant.id!r} changes {', '.join(outside)}, which is more than its "
+            f"variable {variable.id!r} ({', '.join(variable.keys)})",
+            f"{where}.set",
+            "change one variable at a time: split the variant or add the key to the bundle",
+        )
+    if not changed:
+        raise ConfigError(
+            f"variant {variant.id!r} is the same as the server spec",
+            f"{where}.set",
+            "set a value that differs from `server`, or remove the variant",
+        )
+    if server.attach:
+        raise ConfigError(
+            f"variant {variant.id!r} changes a server that is only attached to",
+            where,
+            "remove `server.attach`, or measure the other server as a run of its own",
+        )
+
+
+def _check_lengths(campaign: Campaign, case: CaseSpec) -> None:
+    per_k = campaign.scale.tokens_per_k
+    limit = campaign.model.context
+    if isinstance(case, FixedCase):
+        pairs = [("isl", case.isl, case.osl)]
+        if case.fallback:
+            pairs.append(("fallback.isl", case.fallback.isl, case.fallback.osl or case.osl))
+    else:
+        pairs = [
+            ("background.isl", case.background.isl, case.background.osl),
+            ("inject.isl", case.inject.isl, case.inject.osl),
+        ]
+    for key, isl, osl in pairs:
+        total = tokens(isl, per_k) + tokens(osl, per_k)
+        if total > limit:
+            raise ConfigError(
+                f"ISL {isl} + OSL {osl} is {total} tokens, more than the model's context {limit}",
+                f"cases.{case.id}.{key}",
+                "shorten the case or raise model.context if the model really has more",
+            )
+
+
+def _check_phases(campaign: Campaign) -> None:
+    cases = [case.id for case in campaign.cases]
+    variants = [variant.id for variant in campaign.variants]
+    phases = [phase.id for phase in campaign.phases]
+    planned = 0
+    for phase in campaign.phases:
+        where = f"phases.{phase.id}"
+        if phase.id in RESERVED_NAMES:
+            raise ConfigError(
+                f"phase {phase.id!r} has the name of a rule", where, "call it otherwise: phase1"
+            )
+        for name in phase.requires:
+            _known(name, phases, f"{where}.requires", "phase")
+        for name in phase.cases:
+            _known(name, cases, f"{where}.cases", "case")
+        for name in phase.variants:
+            _known(name, variants, f"{where}.variants", "variant")
+        for name in phase.baselines:
+            _known(name, (item.id for item in campaign.baselines), f"{where}.baselines", "baseline")
+        for capture in phase.captures:
+            _known(capture.case, cases, f"{where}.captures", "case")
+        planned += len(phase.cases) + len(phase.baselines) + len(phase.captures)
+    if not planned:
+        raise ConfigError(
+            "no phase has a case, a baseline or a capture",
+            "phases",
+            "list at least one case under a phase's `cases`",
+        )
+    _check_circle(campaign)
+
+
+def _check_circle(campaign: Campaign) -> None:
+    requires = {phase.id: phase.requires for phase in campaign.phases}
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            raise ConfigError(
+                f"phases require each other: {' -> '.join((*path, name))}",
+                f"phases.{name}.requires",
+                "break the circle",
+            )
+        for other in requires[name]:
+            visit(other, (*path, name))
+
+    for phase in requires:
+        visit(phase, ())

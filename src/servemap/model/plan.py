@@ -1,0 +1,236 @@
+"""The plan of a campaign: what is measured, in which order, and what identifies each job."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from servemap.model import protocol
+from servemap.model.campaign import Campaign, Variant
+from servemap.model.canon import canonical_json, digest
+from servemap.model.cases import BaselineSpec, CaseSpec, PhaseSpec
+from servemap.model.resolve import resolved_case, resolved_server, server_nodes
+
+CaseKey = tuple[str, str, int]
+"""Variant, case, repeat (from 1)."""
+
+
+@dataclass(frozen=True)
+class PhaseItems:
+    """What a phase and the phases it requires ask for, each in the planned order."""
+
+    baselines: list[str] = field(default_factory=list)
+    repeats: list[CaseKey] = field(default_factory=list)
+    captures: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def variants(self) -> list[str]:
+        """The variants whose server is started, in order, without doubles."""
+        names = [key[0] for key in self.repeats] + [key[0] for key in self.captures]
+        return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked campaign, expanded."""
+
+    campaign: Campaign
+
+    @cached_property
+    def variants(self) -> dict[str, Variant]:
+        """Variants by id, in the order of the file."""
+        return {variant.id: variant for variant in self.campaign.variants}
+
+    @cached_property
+    def cases(self) -> dict[str, CaseSpec]:
+        """Cases by id, in the order of the file."""
+        return {case.id: case for case in self.campaign.cases}
+
+    @cached_property
+    def baselines(self) -> dict[str, BaselineSpec]:
+        """Baselines by id."""
+        return {baseline.id: baseline for baseline in self.campaign.baselines}
+
+    @cached_property
+    def phases(self) -> dict[str, PhaseSpec]:
+        """Phases by id, in the order of the file."""
+        return {phase.id: phase for phase in self.campaign.phases}
+
+    @property
+    def head(self) -> str:
+        """The id of the head node."""
+        return next(node.id for node in self.campaign.nodes if node.role == "head")
+
+    def repeats_of(self, case: str) -> int:
+        """Return the planned number of repeats of a case."""
+        return self.cases[case].repeats or self.campaign.policy.repeats
+
+    def items(self, *phases: str) -> PhaseItems:
+        """Return what the named phases (all if none is named) and their requirements ask for."""
+        wanted: list[str] = []
+        for name in phases or tuple(self.phases):
+            self._collect(name, wanted)
+        chosen = [self.phases[name] for name in wanted]
+        baselines = {name for phase in chosen for name in phase.baselines}
+        pairs = {
+            (variant, case)
+            for phase in chosen
+            for variant in phase.variants or self.variants
+            for case in phase.cases
+        }
+        captures = {
+            (variant, capture.case)
+            for phase in chosen
+            for variant in phase.variants or self.variants
+            for capture in phase.captures
+        }
+        return PhaseItems(
+            [name for name in self.baselines if name in baselines],
+            [
+                (variant, case, repeat)
+                for variant in self.variants
+                for repeat in range(1, 1 + max(map(self.repeats_of, self.cases), default=1))
+                for case in self.cases
+                if (variant, case) in pairs and repeat <= self.repeats_of(case)
+            ],
+            [
+                (variant, case)
+                for variant in self.variants
+                for case in self.cases
+                if (variant, case) in captures
+            ],
+        )
+
+    def _collect(self, name: str, into: list[str]) -> None:
+        for required in self.phases[name].requires:
+            self._collect(required, into)
+        if name not in into:
+            into.append(name)
+
+    @cached_property
+    def sequence(self) -> dict[tuple[str, ...], int]:
+        """Positions of all measuring jobs: baselines first, then variant by variant.
+
+        Keys: ("baseline", NAME), ("patch", V), ("launch", V), ("case", V, C, K),
+        ("capture", V, C). This order relaunches each variant's server once.
+        """
+        items = self.items()
+        order: list[tuple[str, ...]] = [("baseline", name) for name in items.baselines]
+        by_variant: dict[str, list[tuple[str, ...]]] = {name: [] for name in self.variants}
+        for variant, case, repeat in items.repeats:
+            by_variant[variant].append(("case", variant, case, str(repeat)))
+        for variant, case in items.captures:
+            by_variant[variant].append(("capture", variant, case))
+        for variant, jobs in by_variant.items():
+            order += [("patch", variant), ("launch", variant), *jobs]
+        return {key: position for position, key in enumerate(order)}
+
+    def priority(self, *key: str) -> int:
+        """Return the job priority of a measuring job: higher runs first."""
+        return len(self.sequence) - self.sequence[key]
+
+    @property
+    def derive_priority(self) -> int:
+        """Priority of derive jobs: above every measuring job."""
+        return len(self.sequence) + 1
+
+    @cached_property
+    def _servers(self) -> dict[str, dict[str, Any]]:
+        return {
+            name: resolved_server(self.campaign, variant) for name, variant in self.variants.items()
+        }
+
+    @cached_property
+    def _specs(self) -> dict[tuple[str, ...], str]:
+        return {}
+
+    def server_spec(self, variant: str) -> dict[str, Any]:
+        """Return what identifies a variant's server (see `resolve.resolved_server`)."""
+        return self._servers[variant]
+
+    def nodes_of(self, variant: str) -> list[str]:
+        """Return the ids of the nodes that a variant's server runs on."""
+        return [node["id"] for node in self._servers[variant]["nodes"]]
+
+    def spec(self, kind: str, *key: str) -> str:
+        """Return the canonical JSON that identifies a job: `kind` launch, patch, case, ..."""
+        cached = self._specs.get((kind, *key))
+        if cached is None:
+            cached = self._specs[(kind, *key)] = canonical_json(self._spec(kind, *key))
+        return cached
+
+    def spec_sha256(self, kind: str, *key: str) -> str:
+        """Return the sha256 of `spec`, as it is stored in records."""
+        cached = self._specs.get((kind, "sha256", *key))
+        if cached is None:
+            cached = digest(self._spec(kind, *key))
+            self._specs[(kind, "sha256", *key)] = cached
+        return cached
+
+    def spec_data(self, kind: str, *key: str) -> dict[str, Any]:
+        """Return what `spec` spells, as data."""
+        return self._spec(kind, *key)
+
+    def _spec(self, kind: str, *key: str) -> dict[str, Any]:
+        campaign = self.campaign
+        if kind == "launch":
+            return {"protocol": protocol.LAUNCH, **self._servers[key[0]]}
+        if kind == "patch":
+            return {
+                "protocol": protocol.PATCH,
+                "patches": self._servers[key[0]]["server"]["patches"],
+            }
+        if kind == "case":
+            return {
+                "protocol": protocol.CASE,
+                "case": resolved_case(campaign, self.cases[key[1]]),
+                "server": self._servers[key[0]],
+                "collectors": {
+                    name: setting.model_dump(mode="json")
+                    for name, setting in campaign.collectors.items()
+                },
+            }
+        if kind == "capture":
+            captures = [
+                capture.model_dump(mode="json")
+                for phase in campaign.phases
+                for capture in phase.captures
+                if capture.case == key[1]
+            ]
+            return {
+                "protocol": protocol.CAPTURE,
+                "capture": captures[0],
+                "case": resolved_case(campaign, self.cases[key[1]]),
+                "server": self._servers[key[0]],
+            }
+        if kind == "baseline":
+            return {
+                "protocol": protocol.BASELINE,
+                "baseline": self.baselines[key[0]].model_dump(mode="json"),
+                "nodes": [[node.id, node.address] for node in campaign.nodes],
+            }
+        if kind == "derive":
+            return {
+                "limits": campaign.limits,
+                "weights": campaign.weights.model_dump() if campaign.weights else None,
+                "slo": campaign.slo,
+            }
+        if kind == "freeze":
+            return {
+                "protocol": protocol.FREEZE,
+                "freeze": campaign.freeze.model_dump(mode="json"),
+                "model": campaign.model.path,
+            }
+        raise ValueError(kind)
+
+    @property
+    def controller_is_measured(self) -> bool:
+        """Whether the controller's own machine is a node, so that nothing may run beside a case."""
+        return any(node.transport == "local" for node in self.campaign.nodes)
+
+    def all_nodes(self) -> list[str]:
+        """Return the ids of all nodes."""
+        return [node.id for node in self.campaign.nodes]
+
+    def server_node_ids(self) -> list[str]:
+        """Return the ids of the nodes that the unchanged server runs on."""
+        return server_nodes(self.campaign, self.campaign.server)

@@ -1,0 +1,135 @@
+"""From the campaign as written to what is measured: variants applied, lengths in tokens."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from servemap.model.base import tokens
+from servemap.model.campaign import Campaign, Variant
+from servemap.model.canon import file_sha256
+from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.errors import ConfigError
+from servemap.model.server_spec import PatchSpec, ServerSpec
+
+
+def variant_server(campaign: Campaign, variant: Variant) -> ServerSpec:
+    """Return the server spec of a variant.
+
+    Raises:
+        ConfigError: a key that the variant sets does not exist or its value does not fit.
+    """
+    if not variant.set:
+        return campaign.server
+    data = campaign.server.model_dump(mode="json")
+    for key, value in variant.set.items():
+        _assign(data, key, value, f"variants.{variant.id}.set.{key}")
+    try:
+        return ServerSpec.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            f"variant {variant.id!r} makes server.{key} invalid: {first['msg']}",
+            f"variants.{variant.id}.set",
+            "give a value that the key allows; config/README.md lists them",
+        ) from error
+
+
+def _assign(data: dict[str, Any], key: str, value: Any, where: str) -> None:
+    *parents, last = key.split(".")
+    node: Any = data
+    for parent in parents:
+        node = node.get(parent) if isinstance(node, dict) else None
+    free_form = len(parents) == 1 and parents[0] in ("args", "env", "request")
+    if not isinstance(node, dict) or (last not in node and not free_form):
+        raise ConfigError(
+            f"server has no key {key!r}",
+            where,
+            "use a dotted key below `server`, such as settings.max_active or args.NAME",
+        )
+    node[last] = value
+
+
+def changed_keys(before: ServerSpec, after: ServerSpec) -> set[str]:
+    """Return the dotted leaf keys in which two server specs differ."""
+    flat_before = _flatten(before.model_dump(mode="json"))
+    flat_after = _flatten(after.model_dump(mode="json"))
+    keys = flat_before.keys() | flat_after.keys()
+    return {key for key in keys if flat_before.get(key) != flat_after.get(key)}
+
+
+def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        flat: dict[str, Any] = {}
+        for key, item in value.items():
+            flat.update(_flatten(item, f"{prefix}.{key}" if prefix else str(key)))
+        return flat
+    return {prefix: value}
+
+
+def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
+    """Return a case with every length in tokens: what the load client is asked to do.
+
+    Planning keys (`repeats`, `expected_s`, `expect`) are left out: they do not change what is
+    measured, so changing them reruns nothing.
+    """
+    per_k = campaign.scale.tokens_per_k
+    data = case.model_dump(mode="json", exclude={"repeats", "expected_s", "expect"})
+    if isinstance(case, FixedCase):
+        data["num_prompts"] = case.num_prompts or case.concurrency
+        parts = [data] + ([data["fallback"]] if data["fallback"] else [])
+    else:
+        data["background"]["num_prompts"] = (
+            case.background.num_prompts or case.background.concurrency
+        )
+        parts = [data["background"], data["inject"]]
+    for part in parts:
+        for key in ("isl", "osl"):
+            if part.get(key) is not None:
+                part[key] = tokens(part[key], per_k)
+    return data
+
+
+def resolved_server(campaign: Campaign, variant: Variant) -> dict[str, Any]:
+    """Return all that identifies a variant's server: spec, model, nodes and patch contents."""
+    server = variant_server(campaign, variant)
+    names = set(server_nodes(campaign, server))
+    data = server.model_dump(mode="json")
+    data["patches"] = [
+        {**patch.model_dump(mode="json"), "content_sha256": patch_digest(patch)}
+        for patch in server.patches
+    ]
+    return {
+        "server": data,
+        "model": campaign.model.model_dump(mode="json"),
+        "nodes": [
+            node.model_dump(mode="json", include={"id", "role", "address", "env", "rails"})
+            for node in campaign.nodes
+            if node.id in names
+        ],
+    }
+
+
+def server_nodes(campaign: Campaign, server: ServerSpec) -> list[str]:
+    """Return the ids of the nodes that a server runs on, the head first."""
+    if server.nodes:
+        return list(server.nodes)
+    return [next(node.id for node in campaign.nodes if node.role == "head")]
+
+
+def patch_digest(patch: PatchSpec) -> str | None:
+    """Return a digest of a patch's source, or None where there is no such file here."""
+    return _source_digest(patch.source) if patch.kind != "symlink" else None
+
+
+@cache
+def _source_digest(source: str) -> str | None:
+    path = Path(source)
+    if path.is_file():
+        return file_sha256(path)
+    if path.is_dir():
+        files = sorted(item for item in path.rglob("*") if item.is_file())
+        return ",".join(f"{item.relative_to(path)}:{file_sha256(item)}" for item in files)
+    return None

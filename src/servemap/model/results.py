@@ -1,0 +1,40 @@
+"""Where everything lies under `results/RUN` (the results contract)."""
+
+from pathlib import Path
+
+RESULTS = Path("results")
+
+
+def run_dir(run: str) -> Path:
+    """Return the folder of a run."""
+    return RESULTS / run
+
+
+def freeze_file(run: str, node: str) -> Path:
+    """Return the frozen facts of a node."""
+    return run_dir(run) / "freeze" / f"{node}.json"
+
+
+def snapshot_file(run: str, node: str, when: str) -> Path:
+    """Return the snapshot of a node's cards, containers and network; `when`: before, after."""
+    return run_dir(run) / "snapshots" / f"{node}-{when}.json"
+
+
+def baseline_file(run: str, baseline: str) -> Path:
+    """Return the result of a baseline."""
+    return run_dir(run) / "baselines" / f"{baseline}.json"
+
+
+def variant_dir(run: str, variant: str) -> Path:
+    """Return the folder of a variant's server records."""
+    return run_dir(run) / "server" / variant
+
+
+def repeat_dir(run: str, variant: str, case: str, repeat: int) -> Path:
+    """Return the folder of a planned repetition of a case."""
+    return run_dir(run) / "cases" / variant / case / f"r{repeat}"
+
+
+def capture_dir(run: str, variant: str, case: str) -> Path:
+    """Return the folder of a capture."""
+    return run_dir(run) / "captures" / variant / case

@@ -1,0 +1,155 @@
+"""The server under test as the campaign file describes it: engine, topology, patches, nodes."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from servemap.model.base import Model, Slug
+
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Secret(Model):
+    """A value that is read from the controller's environment when a process is started."""
+
+    secret: EnvName
+
+
+class Rail(Model):
+    """One high-speed link of a node: an IP interface and the RDMA device behind it."""
+
+    netdev: str
+    hca: str | None = None
+
+
+class NodeSpec(Model):
+    """One machine and how it is reached."""
+
+    id: Slug
+    role: Literal["head", "worker"] = "head"
+    transport: Literal["local", "ssh"] = "local"
+    address: str = Field("127.0.0.1", description="Address that the server and its peers use.")
+    host: str | None = Field(None, description="Name or address for ssh; `address` if absent.")
+    user: str | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    key_file: str | None = None
+    jump: str | None = None
+    known_hosts: str | None = None
+    accelerators: Annotated[int, Field(ge=0)] = 0
+    rails: list[Rail] = []
+    env: dict[EnvName, str] = {}
+    workdir: str | None = Field(None, description="Node-local work folder; per user by default.")
+
+
+class ModelSpec(Model):
+    """The model that is served."""
+
+    name: str = Field(description="Name that the server answers to.")
+    path: str = Field(description="File or folder on the nodes.")
+    context: Annotated[int, Field(ge=1)] = Field(description="Longest sequence, in tokens.")
+    vocab: tuple[int, int] = Field(
+        (1000, 30000), description="Range of token ids that prompts are drawn from: low, high."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "ModelSpec":
+        if not 0 <= self.vocab[0] < self.vocab[1]:
+            raise ValueError("vocab: the low id must be below the high id")
+        return self
+
+
+class Topology(Model):
+    """How the model is split over accelerators."""
+
+    tp: Annotated[int, Field(ge=1)] = 1
+    dp: Annotated[int, Field(ge=1)] = 1
+    pp: Annotated[int, Field(ge=1)] = 1
+    ep: Annotated[int, Field(ge=1)] = 1
+
+
+class Settings(Model):
+    """Engine settings in the field's terms; the adapter spells them for its engine."""
+
+    context: Annotated[int, Field(ge=1)] | None = None
+    max_active: Annotated[int, Field(ge=1)] | None = None
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    kv_dtype: str | None = None
+    prefix_cache: bool | None = None
+    chunked_prefill: bool | None = None
+    max_batched_tokens: Annotated[int, Field(ge=1)] | None = None
+    cuda_graph: bool | None = None
+    attention_backend: str | None = None
+    moe_backend: str | None = None
+
+
+class Verify(Model):
+    """One proof that a patch is in place; exactly one of the keys."""
+
+    marker: str | None = Field(None, description="Text that the target must contain.")
+    sha256: str | None = Field(None, description="Digest that the target must have.")
+    python: str | None = Field(
+        None, description="Expression that must be true; `text` is the target's content."
+    )
+    file: str | None = Field(None, description="File below a folder target; the target if absent.")
+
+    @model_validator(mode="after")
+    def _one(self) -> "Verify":
+        if sum(value is not None for value in (self.marker, self.sha256, self.python)) != 1:
+            raise ValueError("give exactly one of marker, sha256, python")
+        return self
+
+
+class PatchSpec(Model):
+    """A change to the server's files that belongs to a variant."""
+
+    id: Slug
+    kind: Literal["file", "folder", "diff", "script", "symlink"] = "file"
+    source: str = Field(description="File, folder, diff or script here; for a symlink its goal.")
+    target: str = Field(description="What is replaced or changed on the node.")
+    root: str = Field(description="Folder that the target must lie in.")
+    eol: Literal["lf", "keep"] = "lf"
+    verify: list[Verify] = []
+
+
+class Package(Model):
+    """The Python package that must be the one imported: the patched copy, not a shadow of it."""
+
+    name: str
+    root: str = Field(description="Folder that contains the package's folder.")
+
+
+class Container(Model):
+    """The container that the server runs in."""
+
+    image: str
+    runtime: Literal["docker", "podman"] = "docker"
+    pull: Literal["never", "missing"] = "never"
+    mounts: list[str] = []
+    devices: list[str] = []
+    shm_size: str | None = None
+    args: list[str] = []
+
+
+ArgValue = bool | int | float | str | list[str]
+
+
+class ServerSpec(Model):
+    """Engine, topology, arguments, environment, container and patches; or a server to attach to."""
+
+    engine: Literal["llamacpp", "vllm", "sglang"]
+    attach: str | None = Field(None, description="URL of a running server; it is only measured.")
+    bind: str = Field("127.0.0.1", description="Address that the server listens on.")
+    port: Annotated[int, Field(ge=1, le=65535)] = 18080
+    nodes: list[Slug] = Field([], description="Nodes it runs on; the head alone if absent.")
+    topology: Topology = Topology()
+    settings: Settings = Settings()
+    args: dict[str, ArgValue] = {}
+    env: dict[EnvName, str | Secret] = {}
+    python: str | None = Field(None, description="Interpreter on the node that has the engine.")
+    cwd: str | None = None
+    container: Container | None = None
+    package: Package | None = None
+    patches: list[PatchSpec] = []
+    request: dict[str, bool | int | float | str] = Field(
+        {"ignore_eos": True}, description="Extra fields of every measured request."
+    )

@@ -1,0 +1,237 @@
+"""The machine we run on, as a node."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from servemap.model.canon import write_text_atomic
+from servemap.model.errors import NodeError
+from servemap.nodes.agent_zip import build_agent
+from servemap.nodes.base import Completed, ProcessId
+from servemap.nodes.identity import identify, machine_boot_id
+from servemap.onnode.ident import all_stats, is_alive
+
+POLL_S = 0.05
+AFTER_KILL_S = 5.0
+
+
+def default_agent_dir() -> Path:
+    """Return the user's cache folder for the on-node program."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "servemap"
+
+
+class LocalNode:
+    """A Node without a network in between; see `servemap.nodes.base.Node`.
+
+    Args:
+        name: the node's name in the campaign.
+        agent_dir: where the on-node program is put, the user's cache folder by default.
+        python: the interpreter that runs it.
+    """
+
+    def __init__(
+        self, name: str = "local", *, agent_dir: Path | None = None, python: str = sys.executable
+    ) -> None:
+        self._name = name
+        self._agent_dir = agent_dir or default_agent_dir()
+        self._python = python
+        self._agent: Path | None = None
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def name(self) -> str:
+        """The node's name in the campaign."""
+        return self._name
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        input: str | None = None,  # noqa: A002 - subprocess' own word
+        cwd: str | None = None,
+    ) -> Completed:
+        """Run a program to its end; see Node.run."""
+        started = time.monotonic()
+        stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
+        process = self._start(argv, env, cwd, stdin, subprocess.PIPE, subprocess.PIPE)
+        try:
+            data = None if input is None else input.encode()
+            stdout, stderr = process.communicate(data, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise NodeError(
+                f"{argv[0]} did not end within {timeout_s:g} s and was killed",
+                f"node {self._name}: {' '.join(argv)[:500]}",
+                "see why it hangs there, or allow it more time",
+            ) from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        return Completed(
+            tuple(argv),
+            process.returncode,
+            stdout.decode(errors="replace"),
+            stderr.decode(errors="replace"),
+            time.monotonic() - started,
+        )
+
+    def put(self, local: Path, remote: str) -> None:
+        """Copy a file to the node; see Node.put."""
+        self._copy(local, Path(remote))
+
+    def get(self, remote: str, local: Path) -> None:
+        """Copy a file from the node; see Node.get."""
+        self._copy(Path(remote), local)
+
+    def read_text(self, remote: str) -> str | None:
+        """Return the text of a file, None when there is none."""
+        with self._files(remote):
+            try:
+                return Path(remote).read_text(encoding="utf-8", errors="replace")
+            except FileNotFoundError:
+                return None
+
+    def write_text(self, remote: str, text: str) -> None:
+        """Write a file atomically, making its folder."""
+        with self._files(remote):
+            write_text_atomic(Path(remote), text)
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        log: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> ProcessId:
+        """Start a program in a session of its own; see Node.spawn."""
+        with self._files(log):
+            Path(log).parent.mkdir(parents=True, exist_ok=True)
+            target = Path(log).open("ab")  # noqa: SIM115 - closed below, after the start
+        with target:
+            process = self._start(argv, env, cwd, subprocess.DEVNULL, target, subprocess.STDOUT)
+        self._children[process.pid] = process
+        # Not collected yet, so that even a program that ended at once still has its identity.
+        identity = identify(process.pid)
+        if identity is None:
+            raise NodeError(
+                f"process {process.pid} vanished when it was started",
+                f"node {self._name}: {' '.join(argv)[:500]}",
+                "see that /proc is mounted and shows the processes of this user",
+            )
+        return identity
+
+    def alive(self, process: ProcessId) -> bool:
+        """Say whether exactly this process still runs."""
+        child = self._children.get(process.pid)
+        if child is not None and child.poll() is not None:
+            del self._children[process.pid]
+        return process.boot_id == machine_boot_id() and is_alive(process.pid, process.start)
+
+    def stop(self, process: ProcessId, grace_s: float) -> bool:
+        """Send TERM, wait, then kill what is left of its session; see Node.stop."""
+        if process.boot_id != machine_boot_id():
+            return True
+        if self.alive(process):
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+            self._wait(process, grace_s)
+        for pid in self._remains(process):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return self._wait(process, AFTER_KILL_S)
+
+    def agent_argv(self, *args: str) -> list[str]:
+        """Return the argv that runs the on-node program with these arguments."""
+        if self._agent is None:
+            name, data = build_agent()
+            target = self._agent_dir / name
+            with self._files(str(target)):
+                if not target.is_file() or target.read_bytes() != data:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    temporary = target.with_name(f".{name}.{os.getpid()}.tmp")
+                    temporary.write_bytes(data)
+                    temporary.replace(target)
+            self._agent = target
+        return [self._python, str(self._agent), *args]
+
+    def _start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        stdin: int,
+        stdout: int | IO[bytes],
+        stderr: int,
+    ) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                list(argv),
+                env={**os.environ, "LC_ALL": "C", **(env or {})},
+                cwd=cwd,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NodeError(
+                f"cannot start {argv[0]}: {error.strerror}",
+                f"node {self._name}: {error.filename or argv[0]}",
+                "install the program, or correct its path or its working folder",
+            ) from error
+
+    def _remains(self, process: ProcessId) -> list[int]:
+        """Return the pids of the process and of the session it led that still run.
+
+        A start time before the leader's means that the number was given to another session.
+        """
+        return [
+            stat.pid
+            for stat in all_stats()
+            if stat.state not in "ZX"
+            and (
+                (stat.pid, stat.start) == (process.pid, process.start)
+                or (stat.session == process.pid and stat.start >= process.start)
+            )
+        ]
+
+    def _wait(self, process: ProcessId, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.alive(process) or self._remains(process):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def _copy(self, source: Path, target: Path) -> None:
+        with self._files(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+            try:
+                shutil.copy2(source, temporary)
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    @contextmanager
+    def _files(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise NodeError(
+                f"file operation failed: {error.strerror}",
+                f"node {self._name}: {error.filename or where}",
+                "see that the file exists, the disk has room and this user may access it",
+            ) from error

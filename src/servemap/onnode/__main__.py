@@ -1,0 +1,29 @@
+"""Entry point on a node: `CMD ARGS...`, importing only the module of the command."""
+
+import sys
+from importlib import import_module
+from typing import List
+
+# command -> (module of this package, its function taking argv and returning the exit status)
+COMMANDS = {
+    "bench": ("bench", "main"),
+    "collect": ("collect", "main"),
+    "facts": ("facts", "main"),
+    "supervise": ("supervise", "main"),
+    "tcp-probe": ("tcp", "probe_main"),
+    "tcp-serve": ("tcp", "serve_main"),
+}
+
+
+def main(argv: List[str]) -> int:
+    """Run the command named by argv[0] with the rest; 2 on a wrong command."""
+    if not argv or argv[0] not in COMMANDS:
+        print("usage: onnode {%s} ARGS..." % ",".join(sorted(COMMANDS)), file=sys.stderr)
+        return 2
+    module, function = COMMANDS[argv[0]]
+    status: int = getattr(import_module("." + module, __package__), function)(argv[1:])
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

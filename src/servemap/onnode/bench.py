@@ -1,0 +1,165 @@
+"""`bench`: send the load of a specification, record every request, write the files.
+
+Exit codes: 0 done (failed requests included), 1 the client could not do its job, 2 refused
+input, 3 the results could not be written.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+from .load_output import WriteError, write_json
+from .load_prompts import parse_target
+from .load_run import Run
+from .load_spec import LoadSpec, SpecError, load_spec, parse_spec
+from .load_summary import summary_lines
+
+
+def main(argv: List[str]) -> int:
+    """Run the command; returns its exit code."""
+    options = vars(_parser().parse_args(argv))
+    out = options.pop("out")
+    try:
+        spec, own = _read_options(options)
+        target = parse_target(spec.url, spec.endpoint)
+        api_key = _api_key(spec.api_key_env)
+        _new_folder(out)
+        if own is not None:
+            write_json(out, "load.json", own)
+        run = Run(spec, target, api_key, out)
+        run.execute()
+    except SpecError as error:
+        return _complain(str(error), 2)
+    except WriteError as error:
+        return _complain(f"results not written: {error}", 3)
+    try:
+        print("\n".join(summary_lines(run.found, run.errors, run.client)), flush=True)
+    except BrokenPipeError:
+        # Nobody reads the summary any more; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if run.client["status"] != "ok":
+        return _complain("; ".join(run.client["reasons"]), 1)
+    return 0
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"bench: {message}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bench",
+        description="Send streaming completions to an OpenAI-compatible server and record them.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--out", required=True, metavar="DIR", help="folder for the results")
+    add("--spec", metavar="FILE", help="a load specification; takes the place of what follows")
+    add("--url", help="http://HOST:PORT of the server")
+    add("--model", help="the served model's name")
+    add("--endpoint", help="path of the completions endpoint (/v1/completions)")
+    add("--isl", type=int, metavar="N", help="prompt tokens (128)")
+    add("--osl", type=int, metavar="N", help="output tokens (128)")
+    add("--concurrency", type=int, metavar="N", help="requests in flight (1)")
+    add("--num-prompts", type=int, metavar="N", help="requests (ten times the concurrency)")
+    add("--warmup", type=int, metavar="N", help="requests before the window (the concurrency)")
+    add("--seed", help="decides the prompts (a new one each run)")
+    add("--vocab", metavar="LO:HI", help="token ids to draw from, HI excluded (300:4000)")
+    add("--request", metavar="JSON", help='extra body fields ({"ignore_eos":true})')
+    add("--timeout", type=float, metavar="S", help="longest a request may take (600)")
+    add("--min-window", type=float, metavar="S", help="repeat whole waves for this long (0)")
+    add("--api-key-env", metavar="NAME", help="environment variable that holds a bearer token")
+    return parser
+
+
+def _read_options(options: Dict[str, Any]) -> Tuple[LoadSpec, Optional[Dict[str, Any]]]:
+    """Return the checked specification, and its JSON where the options made it."""
+    path = options.pop("spec", None)
+    if path is None:
+        raw = spec_from_options(options)
+        return parse_spec(raw), raw
+    if options:
+        given = ", ".join("--" + name.replace("_", "-") for name in sorted(options))
+        raise SpecError(f"--spec says everything; remove {given}")
+    return load_spec(path), None
+
+
+def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
+    """Build a LoadSpec with one closed stream from the options that were given."""
+    for name in ("url", "model"):
+        if name not in options:
+            raise SpecError(f"--{name} is missing; give it, or --spec FILE")
+    concurrency = options.get("concurrency", 1)
+    prompts = options.get("num_prompts", 10 * concurrency)
+    timeout = options.get("timeout", 600.0)
+    window = options.get("min_window", 0.0)
+    warmup = options.get("warmup", concurrency)
+    shape = {"isl": options.get("isl", 128), "osl": options.get("osl", 128)}
+    # Long enough for every wave, warm-up included, to run into its time limit.
+    waves = sum(math.ceil(count / max(concurrency, 1)) for count in (prompts, warmup))
+    return {
+        "schema": 1,
+        "url": options["url"],
+        "endpoint": options.get("endpoint", "/v1/completions"),
+        "model": options["model"],
+        "seed": options.get("seed", os.urandom(8).hex()),
+        "vocab": _vocab(options.get("vocab", "300:4000")),
+        "request": _json(options.get("request", '{"ignore_eos":true}')),
+        "api_key_env": options.get("api_key_env"),
+        "timeout_s": timeout,
+        "case_timeout_s": timeout * (waves + 1) + window,
+        "warmup": {**shape, "concurrency": concurrency, "num_prompts": warmup} if warmup else None,
+        "min_window_s": window,
+        "segments": [
+            {
+                "name": "main",
+                "streams": [
+                    {
+                        "name": "main",
+                        "kind": "closed",
+                        **shape,
+                        "concurrency": concurrency,
+                        "num_prompts": prompts,
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def _vocab(text: str) -> List[int]:
+    low, _, high = text.partition(":")
+    try:
+        return [int(low), int(high)]
+    except ValueError as error:
+        raise SpecError(f"--vocab: {text!r} is refused: give LO:HI, e.g. 300:4000") from error
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise SpecError(f"--request: is not JSON ({error})") from error
+
+
+def _api_key(name: Optional[str]) -> Optional[str]:
+    if name is None:
+        return None
+    value = os.environ.get(name, "")
+    if not value or not value.isascii() or not value.isprintable():
+        raise SpecError(f"api_key_env: {name} is not set to a token in this environment; export it")
+    return value
+
+
+def _new_folder(out: str) -> None:
+    try:
+        os.makedirs(out, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{out}: {error.strerror}") from error
+    if os.path.exists(os.path.join(out, "client.json")):
+        raise SpecError(f"--out: {out} holds a finished run; name another folder")

@@ -1,0 +1,57 @@
+"""`facts`: what a node is, as one JSON object on stdout; `facts --state`: what it is doing.
+
+A section that cannot be read is `{"error": REASON}`; no machine is too bare to be described.
+"""
+
+import argparse
+import json
+import sys
+import time
+from typing import Any, Callable, Dict, List
+
+from . import facts_host, facts_models, facts_software, facts_state
+
+
+def section(read: Callable[[], Any]) -> Any:
+    """Return what `read` finds, or `{"error": REASON}`: one odd file must not hide the rest."""
+    try:
+        return read()
+    except Exception as error:  # noqa: BLE001 - see above
+        return {"error": "%s: %s" % (type(error).__name__, error)}
+
+
+def facts(model_paths: List[str], prefixes: List[str], cache: Any) -> Dict[str, Any]:
+    """Return all sections of a node's facts."""
+    return {
+        "schema": 1,
+        "taken_ns": time.time_ns(),
+        "kernel": section(facts_host.kernel),
+        "cpu": section(facts_host.cpu),
+        "memory": section(facts_host.memory),
+        "numa": section(facts_host.numa),
+        "nics": section(facts_host.nics),
+        "python": section(facts_software.python),
+        "accelerators": section(facts_software.cards),
+        "containers": section(facts_software.containers),
+        "env": section(lambda: facts_software.environment(prefixes)),
+        "models": section(lambda: facts_models.models(model_paths, cache)),
+    }
+
+
+def main(argv: List[str]) -> int:
+    """Run `facts` and print its JSON."""
+    parser = argparse.ArgumentParser(prog="facts")
+    parser.add_argument("--state", action="store_true", help="only what comes and goes")
+    parser.add_argument("--model", nargs="*", action="append", default=[], help="file or folder")
+    parser.add_argument("--env-prefix", default="", help="variables to record, comma separated")
+    parser.add_argument("--cache", help="file that keeps checksums between runs")
+    arguments = parser.parse_args(argv)
+    if arguments.state:
+        found = {"schema": 1, "taken_ns": time.time_ns(), **facts_state.state()}
+    else:
+        paths = [path for group in arguments.model for path in group]
+        prefixes = [prefix for prefix in arguments.env_prefix.split(",") if prefix]
+        found = facts(paths, prefixes, arguments.cache)
+    json.dump(found, sys.stdout)
+    print()
+    return 0

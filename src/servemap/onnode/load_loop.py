@@ -1,0 +1,395 @@
+"""The measured window: one thread, one epoll, raw sockets.
+
+Inside the window the loop stamps every write and read where it happens and keeps bytes; it
+interprets only the framing that shows where a response ends. Linux only, as epoll is.
+"""
+
+import errno
+import gc
+import os
+import select
+import socket
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Set, Tuple, Union
+
+from .load_call import Call, Lane
+from .load_http import FramingError
+
+READ_SIZE = 65536
+# Requests started between two looks at the sockets, so that a burst of sends does not delay reads.
+BURST = 8
+TICK_S = 0.1
+CONNECT_S = 5.0
+LINGER_S = 0.02
+# An injected request's connection is made this long before it is due.
+AHEAD_NS = 500_000_000
+CASE_TIMEOUT = "case timeout"
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+
+Address = Tuple[int, Any]
+Read = Tuple["Conn", Union[bytes, OSError], int]
+
+
+class Window(NamedTuple):
+    """What a window brought: times in monotonic ns.
+
+    `stopped`: why it ended early, or None. `keep_alive`: whether the server really keeps its
+    connections open after a response, as far as this window showed.
+    """
+
+    calls: List[Call]
+    start_ns: int
+    end_ns: int
+    cpu_s: float
+    max_lag_ns: int
+    stopped: Optional[str]
+    keep_alive: bool
+
+
+class Conn:
+    """One connection; `call` is the request that it carries, None while it is idle."""
+
+    __slots__ = ("call", "connected_ns", "fd", "lane", "recv", "rest", "reused", "served", "sock")
+
+    def __init__(self, sock: socket.socket, lane: Lane) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.recv = sock.recv
+        self.lane = lane
+        self.call: Optional[Call] = None
+        self.connected_ns: Optional[int] = None
+        self.rest: Optional[memoryview] = None
+        self.reused = False
+        self.served = False
+
+
+class Loop:
+    """Runs the streams of one segment against one address."""
+
+    def __init__(
+        self,
+        address: Address,
+        lanes: List[Lane],
+        timeout_ns: int,
+        min_window_ns: int,
+        deadline_ns: int,
+        stop: Callable[[], Optional[str]],
+        keep_alive: bool,
+    ) -> None:
+        self._family, self._address = address
+        self._lanes = lanes
+        self._timeout_ns = timeout_ns
+        self._min_window_ns = min_window_ns
+        self._deadline_ns = deadline_ns
+        self._stop = stop
+        self._keep_alive = keep_alive
+        self._epoll = select.epoll()
+        self._conns: Dict[int, Conn] = {}
+        self._idle: Dict[Lane, List[Conn]] = {lane: [] for lane in lanes}
+        self._active: Set[Conn] = set()
+        self._calls: List[Call] = []
+        self._due: Deque[Tuple[Lane, int]] = deque()
+        # What happens at set times, latest first: (ns, is it a send, lane).
+        self._timeline: List[Tuple[int, bool, Lane]] = []
+        self._start_ns = 0
+        self._lag_ns = 0
+        self._stopped: Optional[str] = None
+
+    def run(self, linger: bool) -> Window:
+        """Connect, start the clock, send everything, and return when the last request ended.
+
+        With `linger`, watch the idle connections for a moment afterwards: some servers announce
+        keep-alive and close all the same, and every reuse would then be a wasted try.
+        """
+        try:
+            self._connect_ahead()
+            gc.collect()
+            gc.disable()
+            window = self._window()
+            if linger:
+                self._watch_idle()
+            return window._replace(keep_alive=self._keep_alive)
+        finally:
+            gc.enable()
+            for conn in list(self._conns.values()):
+                self._drop(conn)
+            self._epoll.close()
+
+    def _connect_ahead(self) -> None:
+        for lane in self._lanes:
+            for _ in range(lane.slots if lane.closed else 0):
+                self._open_idle(lane)
+        give_up = time.monotonic() + CONNECT_S
+        while self._stop() is None and time.monotonic() < give_up:
+            if all(conn.connected_ns for conn in self._conns.values()):
+                break
+            for fd, _ in self._epoll.poll(TICK_S, 256):
+                self._on_writable(self._conns[fd])
+        for conn in list(self._conns.values()):
+            if conn.connected_ns is None:
+                self._drop(conn)
+
+    def _window(self) -> Window:
+        cpu = time.process_time()
+        self._start_ns = now = time.monotonic_ns()
+        for lane in self._lanes:
+            if lane.closed:
+                self._due.extend([(lane, now)] * lane.slots)
+            for offset in lane.stream.at_s:
+                due = now + int(offset * 1e9)
+                self._timeline += [(due - AHEAD_NS, False, lane), (due, True, lane)]
+        self._timeline.sort(key=lambda entry: entry[0], reverse=True)
+        self._rounds()
+        outcome = "timeout" if self._stopped == CASE_TIMEOUT else "aborted"
+        for conn in list(self._active):
+            self._finish(conn, outcome, f"the client stopped: {self._stopped}")
+        end = max([self._start_ns, *(call.ended_ns for call in self._calls)])
+        cpu = time.process_time() - cpu
+        return Window(
+            self._calls, self._start_ns, end, cpu, self._lag_ns, self._stopped, self._keep_alive
+        )
+
+    def _watch_idle(self) -> None:
+        give_up = time.monotonic() + LINGER_S
+        while self._conns and self._keep_alive and time.monotonic() < give_up:
+            for fd, _ in self._epoll.poll(LINGER_S / 4, 256):
+                self._on_read(self._conns[fd], b"", time.monotonic_ns())
+
+    def _rounds(self) -> None:
+        monotonic_ns, poll, conns = time.monotonic_ns, self._epoll.poll, self._conns
+        woken = next_tick = monotonic_ns()
+        while True:
+            self._start_due()
+            if self._stopped or not (self._active or self._due or self._timeline):
+                return
+            now = monotonic_ns()
+            if now >= next_tick:
+                next_tick = now + int(TICK_S * 1e9)
+                self._tick(now)
+                if self._stopped:
+                    return
+                now = monotonic_ns()
+            hungry = self._hungry(now)
+            wait = 0.0 if hungry else self._wait_s(now)
+            self._lag_ns = max(self._lag_ns, now - woken)
+            ready = poll(wait, 256)
+            woken = monotonic_ns()
+            if not ready:
+                self._lag_ns = max(self._lag_ns, woken - now - int(wait * 1e9))
+                if hungry:
+                    hungry.prepare()
+                continue
+            reads: List[Read] = []
+            writable: List[Conn] = []
+            # All that is ready is read and stamped before any of it is looked at.
+            for fd, event in ready:
+                conn = conns[fd]
+                if event & ~select.EPOLLOUT:
+                    try:
+                        reads.append((conn, conn.recv(READ_SIZE), monotonic_ns()))
+                    except BlockingIOError:
+                        continue
+                    except OSError as error:
+                        reads.append((conn, error, monotonic_ns()))
+                else:
+                    writable.append(conn)
+            for conn, data, when in reads:
+                self._on_read(conn, data, when)
+            for conn in writable:
+                self._on_writable(conn)
+
+    def _start_due(self) -> None:
+        timeline, due = self._timeline, self._due
+        while timeline and timeline[-1][0] <= time.monotonic_ns():
+            due_ns, send, lane = timeline.pop()
+            if send:
+                due.append((lane, due_ns))
+            else:
+                self._open_idle(lane)
+        for _ in range(min(BURST, len(due))):
+            lane, scheduled_ns = due.popleft()
+            if lane.issued < lane.limit or self._another_wave(lane):
+                call = lane.take(scheduled_ns)
+                self._calls.append(call)
+                idle = self._idle[lane]
+                self._start(call, idle.pop() if idle else None)
+
+    def _another_wave(self, lane: Lane) -> bool:
+        early = time.monotonic_ns() - self._start_ns < self._min_window_ns
+        return lane.closed and early and lane.extend()
+
+    def _hungry(self, now: int) -> Optional[Lane]:
+        """Return a stream that spare time should prepare a request for."""
+        if self._due:
+            return None
+        repeats = now - self._start_ns < self._min_window_ns
+        for lane in self._lanes:
+            if lane.wants_more(repeats):
+                return lane
+        return None
+
+    def _wait_s(self, now: int) -> float:
+        if self._due:
+            return 0.0
+        if not self._timeline:
+            return TICK_S
+        # epoll rounds up to whole milliseconds; the last one is spent polling.
+        return max(0.0, min(TICK_S, (self._timeline[-1][0] - now) / 1e9 - 0.001))
+
+    def _tick(self, now: int) -> None:
+        for conn in list(self._active):
+            call = conn.call
+            if call is not None and now - call.scheduled_ns > self._timeout_ns:
+                what = "the response did not end" if call.sent_ns else "the request was not sent"
+                self._finish(conn, "timeout", f"{what} within {self._timeout_ns / 1e9:g} s")
+        self._stopped = CASE_TIMEOUT if now > self._deadline_ns else self._stop()
+
+    def _open(self, lane: Lane) -> Conn:
+        sock = socket.socket(self._family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            code = sock.connect_ex(self._address)
+            if code not in (0, errno.EINPROGRESS):
+                raise OSError(code, os.strerror(code))
+        except OSError:
+            sock.close()
+            raise
+        conn = Conn(sock, lane)
+        self._conns[conn.fd] = conn
+        self._epoll.register(conn.fd, select.EPOLLIN | select.EPOLLOUT)
+        return conn
+
+    def _open_idle(self, lane: Lane) -> None:
+        try:
+            self._idle[lane].append(self._open(lane))
+        except OSError:
+            # The request that wants this connection will try, and say what is wrong.
+            return
+
+    def _drop(self, conn: Conn) -> None:
+        idle = self._idle[conn.lane]
+        if conn in idle:
+            idle.remove(conn)
+        self._epoll.unregister(conn.fd)
+        del self._conns[conn.fd]
+        conn.sock.close()
+
+    def _start(self, call: Call, conn: Optional[Conn]) -> None:
+        call.attempts += 1
+        try:
+            if conn is None:
+                conn = self._open(call.lane)
+        except OSError as error:
+            outcome = "refused"
+            if error.errno in OUT_OF_FILES:
+                outcome, self._stopped = "aborted", f"{error.strerror}: raise ulimit -n"
+            self._end_call(call, outcome, str(error), time.monotonic_ns())
+            return
+        conn.call = call
+        conn.reused = conn.connected_ns is not None
+        self._active.add(conn)
+        if conn.reused:
+            self._send(conn, call)
+
+    def _send(self, conn: Conn, call: Call) -> None:
+        call.connected_ns = conn.connected_ns
+        now = time.monotonic_ns()
+        try:
+            count = conn.sock.send(call.payload)
+        except BlockingIOError:
+            count = 0
+        except OSError as error:
+            self._lost(conn, call, str(error))
+            return
+        if call.sent_ns is None:
+            call.sent_ns = now
+        if count < len(call.payload):
+            conn.rest = memoryview(call.payload)[count:]
+            self._epoll.modify(conn.fd, select.EPOLLIN | select.EPOLLOUT)
+
+    def _on_writable(self, conn: Conn) -> None:
+        if self._conns.get(conn.fd) is not conn:
+            return
+        call = conn.call
+        if conn.connected_ns is None:
+            code = conn.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._on_read(conn, OSError(code, os.strerror(code)), time.monotonic_ns())
+                return
+            conn.connected_ns = time.monotonic_ns()
+            self._epoll.modify(conn.fd, select.EPOLLIN)
+            if call is not None:
+                self._send(conn, call)
+        elif conn.rest is not None and call is not None:
+            try:
+                conn.rest = conn.rest[conn.sock.send(conn.rest) :]
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._lost(conn, call, str(error))
+                return
+            if not conn.rest:
+                conn.rest = None
+                self._epoll.modify(conn.fd, select.EPOLLIN)
+
+    def _on_read(self, conn: Conn, data: Union[bytes, OSError], when: int) -> None:
+        call = conn.call
+        if call is None:
+            # An idle connection that speaks or ends is of no use any more.
+            self._keep_alive = self._keep_alive and not conn.served
+            self._drop(conn)
+        elif isinstance(data, OSError):
+            if conn.connected_ns is None:
+                self._finish(conn, "refused", str(data), when)
+            else:
+                self._lost(conn, call, str(data))
+        elif not data:
+            if call.response.end():
+                self._finish(conn, "complete", "", when)
+            else:
+                self._lost(conn, call, "the server closed the connection")
+        else:
+            try:
+                done = call.response.feed(data, when)
+            except FramingError as error:
+                self._finish(conn, "protocol", str(error), when)
+                return
+            if done:
+                self._finish(conn, "complete", "", when)
+
+    def _lost(self, conn: Conn, call: Call, why: str) -> None:
+        """End a request whose connection broke, or try once more on a new connection.
+
+        A server may close an idle connection while a request is on its way (RFC 9112, 9.3.1);
+        only then, and only before any byte of an answer, is a second try the same request.
+        """
+        if conn.reused and call.attempts == 1 and call.response.last_ns is None:
+            self._keep_alive = self._keep_alive and not conn.served
+            self._active.discard(conn)
+            self._drop(conn)
+            self._start(call, None)
+        else:
+            self._finish(conn, "cut", why)
+
+    def _finish(self, conn: Conn, outcome: str, detail: str, when: Optional[int] = None) -> None:
+        call, conn.call = conn.call, None
+        self._active.discard(conn)
+        if call is None:
+            return
+        response = call.response
+        whole = outcome == "complete" and conn.rest is None and not response.surplus
+        conn.served = True
+        if whole and response.keep_alive and self._keep_alive:
+            self._idle[conn.lane].append(conn)
+        else:
+            self._drop(conn)
+        self._end_call(call, outcome, detail, time.monotonic_ns() if when is None else when)
+
+    def _end_call(self, call: Call, outcome: str, detail: str, when: int) -> None:
+        call.outcome, call.detail, call.ended_ns = outcome, detail, when
+        call.payload = b""
+        lane = call.lane
+        lane.ended(outcome == "complete" and call.response.status == 200)
+        if lane.closed:
+            self._due.append((lane, when))

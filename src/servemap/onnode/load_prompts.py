@@ -1,0 +1,107 @@
+"""Prompts of token ids and the bytes of the requests that carry them.
+
+Token ids make the input length exact without a tokenizer. No prompt may reuse another's cached
+prefix, so the first tokens come from a counter over a shuffled vocabulary and the rest is random.
+"""
+
+import hashlib
+import json
+import random
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from urllib.parse import urlsplit
+
+from .load_spec import SpecError
+
+
+class Target(NamedTuple):
+    """Where requests go: host and port to connect to, path and Host header to send."""
+
+    host: str
+    port: int
+    path: str
+    authority: str
+
+
+def parse_target(url: str, endpoint: str) -> Target:
+    """Split a base URL and an endpoint path; a base that ends in /v1 is not doubled."""
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        raise SpecError(
+            f"url: {parts.scheme}://{parts.hostname} needs TLS, which this client does not speak; "
+            "use the server's plain http address on a trusted network"
+        )
+    if parts.scheme != "http" or not parts.hostname:
+        raise SpecError("url: give http://HOST:PORT")
+    if parts.username is not None or parts.password is not None:
+        raise SpecError("url: holds credentials; name an environment variable as api_key_env")
+    if parts.query or parts.fragment:
+        raise SpecError("url: give it without a query or fragment")
+    try:
+        port = parts.port or 80
+    except ValueError as error:
+        raise SpecError(f"url: {error}") from error
+    base = parts.path.rstrip("/")
+    if base.endswith("/v1") and endpoint.startswith("/v1/"):
+        base = base[: -len("/v1")]
+    path = base + endpoint
+    if not path.isascii() or any(char <= " " for char in path):
+        raise SpecError(f"endpoint: {path!r} has characters that a request line cannot hold")
+    host = parts.hostname
+    return Target(host, port, path, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+
+class Prompts:
+    """Deterministic prompts for one seed; `body(ordinal, isl)` depends on nothing else."""
+
+    def __init__(self, seed: str, vocab: Tuple[int, int]) -> None:
+        self.seed = seed
+        self.words = [str(token) for token in range(*vocab)]
+        self.first = list(self.words)
+        random.Random(f"{seed}/first").shuffle(self.first)
+
+    def tokens(self, ordinal: int, isl: int) -> List[str]:
+        """Return `isl` token ids as decimal texts; prompts of two ordinals part within a few.
+
+        Ordinals count in the vocabulary's base over the leading positions: for as many
+        requests as the vocabulary has tokens, no two share even their first one.
+        """
+        words = random.Random(f"{self.seed}/{ordinal}").choices(self.words, k=isl)
+        size, place = len(self.first), 0
+        rest = ordinal
+        while place < isl and (rest or place == 0):
+            words[place] = self.first[rest % size]
+            rest //= size
+            place += 1
+        return words
+
+
+def request_bytes(
+    target: Target,
+    tokens: List[str],
+    osl: int,
+    model: str,
+    extra: Dict[str, Any],
+    request_id: str,
+    api_key: Optional[str],
+) -> bytes:
+    """Serialise one streaming completion request (HTTP/1.1, keep-alive)."""
+    fields = {"model": model, "max_tokens": osl, "stream": True, **extra}
+    fields["stream_options"] = {"include_usage": True, **extra.get("stream_options", {})}
+    head = json.dumps(fields, separators=(",", ":"))
+    body = f'{head[:-1]},"prompt":[{",".join(tokens)}]}}'.encode("ascii")
+    lines = [
+        f"POST {target.path} HTTP/1.1",
+        f"Host: {target.authority}",
+        "Content-Type: application/json",
+        "Accept: text/event-stream",
+        f"X-Request-Id: {request_id}",
+        f"Content-Length: {len(body)}",
+    ]
+    if api_key is not None:
+        lines.append(f"Authorization: Bearer {api_key}")
+    return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
+
+
+def seed_tag(seed: str) -> str:
+    """Short tag of a seed; keeps request ids of two clients at one server apart."""
+    return hashlib.sha256(seed.encode("utf-8")).hexdigest()[:8]

@@ -1,0 +1,262 @@
+"""One load run: prepare, warm up, run the segments, keep what came, say how it went."""
+
+import os
+import platform
+import resource
+import signal
+import socket
+from types import FrameType
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .load_call import Lane, prepare_all
+from .load_clock import take_anchor
+from .load_loop import Address, Loop, Window
+from .load_output import RequestLog, WriteError, write_json
+from .load_prompts import Prompts, Target, request_bytes, seed_tag
+from .load_records import build_record
+from .load_spec import LoadSpec, Segment, Stream
+from .load_summary import Figures, figures
+
+# Requests are serialised ahead up to this many bytes; the rest is made in spare time.
+PREPARED_BYTES = 256 * 2**20
+PROBE_S = 5.0
+SIGNALS = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
+
+
+class Run:
+    """A run of one specification; `execute` does it, the rest tells how it went.
+
+    `client` is client.json, `found` the good measured requests' figures, `errors` counts the
+    others by class, each with the first message.
+    """
+
+    def __init__(self, spec: LoadSpec, target: Target, api_key: Optional[str], out: str) -> None:
+        self.client: Dict[str, Any] = {}
+        self.found: List[Figures] = []
+        self._spec = spec
+        self._target = target
+        self._api_key = api_key
+        self._out = out
+        self._anchor = take_anchor()
+        self._deadline_ns = self._anchor.mono_ns + int(spec.case_timeout_s * 1e9)
+        self._signal: Optional[str] = None
+        self._keep_alive = True
+        self._reasons: List[str] = []
+        self._segments: List[Dict[str, Any]] = []
+        self._warmup: Optional[Dict[str, int]] = None
+        self._counts = dict.fromkeys(("sent", "ok", "failed", "timed_out", "retried"), 0)
+        self.errors: Dict[str, Tuple[int, str]] = {}
+        self._cpu_s = 0.0
+        self._max_lag_ns = 0
+        self._lanes = self._make_lanes()
+
+    def execute(self) -> None:
+        """Run everything and write client.json; raises WriteError."""
+        kept = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        unwritten: Optional[WriteError] = None
+        try:
+            log = RequestLog(self._out)
+            try:
+                self._measure(log)
+            finally:
+                log.close()
+        except WriteError as error:
+            unwritten = error
+            self._reasons.append(f"not written: {error}")
+        # Whatever breaks, client.json must say so: without it the run looks killed.
+        except Exception as error:  # noqa: BLE001
+            self._reasons.append(f"internal: {type(error).__name__}: {error}")
+        if self._signal and self._signal not in self._reasons:
+            self._reasons.append(self._signal)
+        if not self._counts["sent"] and not self._reasons:
+            first = next(iter(self.errors.values()), (0, "no reason known"))[1]
+            self._reasons.append(f"nothing was sent: {first}")
+        self.client = self._report()
+        write_json(self._out, "client.json", self.client)
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+        if unwritten is not None:
+            raise unwritten
+
+    def _measure(self, log: RequestLog) -> None:
+        _raise_file_limit()
+        address, problem = find_address(self._target)
+        if address is None:
+            self._reasons.append(problem)
+            return
+        prepare_all([lane for lanes in self._lanes.values() for lane in lanes], PREPARED_BYTES)
+        if self._spec.warmup is not None:
+            window = self._window(address, self._spec.warmup, 0)
+            statuses = self._record(log, window, self._spec.warmup, warmup=True)
+            self._warmup = {
+                "start_ns": window.start_ns + self._anchor.epoch_ns,
+                "end_ns": window.end_ns + self._anchor.epoch_ns,
+                "ok": statuses.count("ok"),
+                "failed": len(statuses) - statuses.count("ok"),
+            }
+        for segment in self._spec.segments:
+            if self._reasons:
+                return
+            window = self._window(address, segment, int(self._spec.min_window_s * 1e9))
+            self._cpu_s += window.cpu_s
+            self._max_lag_ns = max(self._max_lag_ns, window.max_lag_ns)
+            self._segments.append(
+                {
+                    "name": segment.name,
+                    "start_ns": window.start_ns + self._anchor.epoch_ns,
+                    "end_ns": window.end_ns + self._anchor.epoch_ns,
+                    "source": "client",
+                    "error_ns": 0,
+                    "overlaps": [
+                        [
+                            call.sent_ns + self._anchor.epoch_ns,
+                            call.ended_ns + self._anchor.epoch_ns,
+                        ]
+                        for call in window.calls
+                        if not call.lane.closed and call.sent_ns is not None
+                    ],
+                }
+            )
+            self._record(log, window, segment, warmup=False)
+
+    def _window(self, address: Address, segment: Segment, min_window_ns: int) -> Window:
+        window = Loop(
+            address,
+            self._lanes[segment.name],
+            int(self._spec.timeout_s * 1e9),
+            min_window_ns,
+            self._deadline_ns,
+            lambda: self._signal,
+            self._keep_alive,
+        ).run(linger=segment is self._spec.warmup)
+        self._keep_alive = window.keep_alive
+        if window.stopped is not None:
+            self._reasons.append(window.stopped)
+        return window
+
+    def _record(self, log: RequestLog, window: Window, segment: Segment, warmup: bool) -> List[str]:
+        """Write the window's requests; returns their statuses."""
+        statuses: List[str] = []
+        calls = window.calls
+        calls.reverse()
+        while calls:
+            # Taken off the list so that a long run's bytes are freed as they are written.
+            record = build_record(calls.pop(), segment.name, warmup, self._anchor.epoch_ns)
+            log.write(record)
+            statuses.append(record["status"])
+            if not warmup:
+                self._count(record)
+        return statuses
+
+    def _count(self, record: Dict[str, Any]) -> None:
+        self._counts[record["status"]] += 1
+        self._counts["sent"] += record["sent_ns"] is not None
+        self._counts["retried"] += record["attempts"] > 1
+        if record["error"] is not None:
+            kind = record["error"]["class"]
+            count, message = self.errors.get(kind, (0, record["error"]["message"]))
+            self.errors[kind] = (count + 1, message)
+        figure = figures(record)
+        if figure is not None:
+            self.found.append(figure)
+
+    def _report(self) -> Dict[str, Any]:
+        end = take_anchor()
+        # How far the wall clock was set or slewed against the anchor while this ran.
+        drift_ns = abs(end.epoch_ns - self._anchor.epoch_ns)
+        planned = sum(
+            lane.limit for segment in self._spec.segments for lane in self._lanes[segment.name]
+        )
+        return {
+            "schema": 1,
+            "status": "failed" if self._reasons else "ok",
+            "reasons": self._reasons,
+            "started_ns": self._anchor.wall_ns,
+            "ended_ns": end.mono_ns + self._anchor.epoch_ns,
+            "pid": os.getpid(),
+            "python": platform.python_version(),
+            "segments": [{**segment, "error_ns": drift_ns} for segment in self._segments],
+            "warmup": self._warmup,
+            "counts": {"planned": planned, **self._counts},
+            "cpu_s": round(self._cpu_s, 6),
+            "max_lag_ms": round(self._max_lag_ns / 1e6, 3),
+            "clock": {"wall_ns": self._anchor.wall_ns, "mono_ns": self._anchor.mono_ns},
+        }
+
+    def _on_signal(self, number: int, _frame: Optional[FrameType]) -> None:
+        self._signal = SIGNALS[signal.Signals(number)]
+
+    def _make_lanes(self) -> Dict[str, List[Lane]]:
+        """Streams of every segment, warm-up first, with prompts that no two requests share."""
+        spec = self._spec
+        prompts = Prompts(spec.seed, spec.vocab)
+        segments = ([spec.warmup] if spec.warmup else []) + list(spec.segments)
+        streams = [stream for segment in segments for stream in segment.streams]
+        total = sum(stream.num_prompts for stream in streams)
+        lanes: Dict[str, List[Lane]] = {}
+        first = number = 0
+        for segment in segments:
+            lanes[segment.name] = []
+            for stream in segment.streams:
+                own = "" if stream.name == segment.name else f"/{stream.name}"
+                ordinals = (first, total + number, len(streams))
+                lanes[segment.name].append(
+                    Lane(stream, self._maker(prompts, stream, segment.name + own, ordinals))
+                )
+                first += stream.num_prompts
+                number += 1
+        return lanes
+
+    def _maker(
+        self, prompts: Prompts, stream: Stream, prefix: str, ordinals: Tuple[int, int, int]
+    ) -> Callable[[int], Tuple[str, bytes]]:
+        """Return what makes a stream's requests; repeated waves take ordinals beyond all planned.
+
+        `ordinals`: of the first planned request, of the first repeated one, and the step there.
+        """
+        spec = self._spec
+        tag = seed_tag(spec.seed)
+        planned, repeated, step = ordinals
+
+        def make(index: int) -> Tuple[str, bytes]:
+            ordinal = planned + index
+            if index >= stream.num_prompts:
+                ordinal = repeated + (index - stream.num_prompts) * step
+            call_id = f"{prefix}-{index + 1:06d}"
+            return call_id, request_bytes(
+                self._target,
+                prompts.tokens(ordinal, stream.isl),
+                stream.osl,
+                spec.model,
+                spec.request,
+                f"{tag}-{call_id}",
+                self._api_key,
+            )
+
+        return make
+
+
+def find_address(target: Target) -> Tuple[Optional[Address], str]:
+    """Return the first address of the host that takes a connection, or None and the reason."""
+    where = f"{target.host}:{target.port}"
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return None, f"cannot resolve {where}: {error}"
+    problem = "no address"
+    for family, _, _, _, address in found:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(PROBE_S)
+            try:
+                probe.connect(address)
+            except OSError as error:
+                problem = str(error)
+            else:
+                return (family, address), ""
+    return None, f"cannot connect to {where}: {problem}"
+
+
+def _raise_file_limit() -> None:
+    """One descriptor a connection: take as many as the system allows this process."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

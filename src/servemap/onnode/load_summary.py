@@ -1,0 +1,66 @@
+"""A few figures for the person at the terminal; the results are made from the raw records."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from .load_records import first_token_event
+
+
+class Figures(NamedTuple):
+    """Latencies in seconds of one good request; None where it has none."""
+
+    ttft_s: float
+    tpot_s: Optional[float]
+    e2e_s: float
+    output_tokens: int
+
+
+def figures(record: Dict[str, Any]) -> Optional[Figures]:
+    """Take the figures of a good record whose output the server counted."""
+    produced = (record["usage"] or {}).get("completion_tokens")
+    if record["status"] != "ok" or not produced:
+        return None
+    kinds: str = record["kinds"]
+    index = first_token_event(kinds, record["tokens"] or [None] * len(kinds))
+    if index is None:
+        return None
+    first, sent, last = record["t_ns"][index], record["sent_ns"], record["last_ns"]
+    tpot = (last - first) / 1e9 / (produced - 1) if produced > 1 else None
+    return Figures((first - sent) / 1e9, tpot, (last - sent) / 1e9, produced)
+
+
+def percentile(values: List[float], share: float) -> float:
+    """Linearly interpolated percentile of at least one value."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * share
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def summary_lines(
+    found: List[Figures], errors: Dict[str, Tuple[int, str]], client: Dict[str, Any]
+) -> List[str]:
+    """Lay the summary out; measured requests only."""
+    counts = client["counts"]
+    lines = [
+        f"status    {client['status']}" + "".join(f"\n  {reason}" for reason in client["reasons"]),
+        "requests  {ok} ok, {failed} failed, {timed_out} timed out, {retried} retried, "
+        "{planned} planned".format(**counts),
+    ]
+    lines += [f"  {count} {kind}: {first}" for kind, (count, first) in errors.items()]
+    rows = (
+        ("TTFT", [item.ttft_s for item in found]),
+        ("TPOT", [item.tpot_s for item in found if item.tpot_s is not None]),
+        ("E2E", [item.e2e_s for item in found]),
+    )
+    for name, values in rows:
+        if values:
+            middle, tail = percentile(values, 0.5) * 1e3, percentile(values, 0.95) * 1e3
+            lines.append(f"{name:<9} p50 {middle:.2f} ms, p95 {tail:.2f} ms")
+        else:
+            lines.append(f"{name:<9} not measured")
+    window = sum(item["end_ns"] - item["start_ns"] for item in client["segments"]) / 1e9
+    if found and window > 0:
+        rate = sum(item.output_tokens for item in found) / window
+        lines.append(f"output    {rate:.1f} tok/s over {window:.2f} s")
+    return lines

@@ -1,0 +1,57 @@
+"""Takes secrets out of what is recorded: by the name of a variable and by the look of a value."""
+
+import re
+
+REDACTED = "<redacted>"
+
+_NAME = re.compile(
+    r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|KEY(?:S|_?ID)?(?:_|$)"
+    r"|(?:^|_)(?:AUTH|PASS|PAT)(?:_|$)"
+)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_COUNT_NAME = re.compile(r"TOKENS(?:_|$)")
+
+# Well-known shapes of credentials, wherever they stand in a text.
+_VALUES = re.compile(
+    r"\bhf_[A-Za-z0-9]{8,}"
+    r"|\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"
+    r"|\bgh[opsur]_[A-Za-z0-9]{8,}|\bgithub_pat_\w{8,}|\bglpat-[\w-]{8,}"
+    r"|\bnvapi-[\w-]{8,}|\bxox[abeprs]-[\w-]{8,}|\bAIza[\w-]{16,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
+    r"|\beyJ[\w-]{6,}\.[\w-]{6,}\.[\w-]*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    re.DOTALL,
+)
+# (what introduces a secret, the secret itself)
+_BEARER = re.compile(r"(\b(?:bearer|basic)\s+)[^\s\"',]+", re.IGNORECASE)
+_URL = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@\"']+@")
+_OPTION = re.compile(
+    r"(--?(?:[\w-]*[-_])?(?:api[-_]?key|key|token|secret|password|passwd)(?:=|\s+))"
+    r"(?:\"[^\"]*\"|'[^']*'|\S+)",
+    re.IGNORECASE,
+)
+_ASSIGNMENT = re.compile(
+    r"(\b[A-Z][A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY)=)(?:\"[^\"]*\"|'[^']*'|\S+)"
+)
+
+
+def redact_text(text: str) -> str:
+    """Return `text` with everything that looks like a credential replaced."""
+    text = _VALUES.sub(REDACTED, text)
+    text = _URL.sub(r"\1" + REDACTED + "@", text)
+    for pattern in (_BEARER, _OPTION, _ASSIGNMENT):
+        text = pattern.sub(r"\1" + REDACTED, text)
+    return text
+
+
+def redact_variable(name: str, value: str) -> str:
+    """Return the value of an environment variable as it may be recorded.
+
+    A number under a name of TOKENS is a limit (VLLM_MAX_NUM_BATCHED_TOKENS), not a secret.
+    """
+    upper = name.upper()
+    if _NUMBER.fullmatch(value):
+        upper = _COUNT_NAME.sub("", upper)
+    if value and _NAME.search(upper):
+        return REDACTED
+    return redact_text(value)

@@ -1,0 +1,216 @@
+"""`supervise --spec FILE`: run one server so that nothing of it is ever left behind.
+
+Spec (JSON): `{"argv", "env", "cwd", "log", "state", "heartbeat", "ttl_s", "boot_id", "grace_s"}`.
+The state file holds `{"schema", "boot_id", "machine_boot_id", "supervisor": {"pid", "start"},
+"server": {"pid", "start", "pgid"} | null, "started_ns", "ended_ns", "exit"}`; `exit` and
+`ended_ns` appear together and last, when every process of the server is gone. Processes that even
+SIGKILL did not end (stuck in the driver) are named under `exit.left`.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+from .files import read_spec, write_json_atomic
+from .ident import Stat, all_stats, descendants, machine_boot_id, read_stat
+from .lease import Lease
+
+SPEC_KEYS = {
+    "argv": list,
+    "env": dict,
+    "cwd": str,
+    "log": str,
+    "state": str,
+    "heartbeat": str,
+    "ttl_s": (int, float),
+    "boot_id": str,
+    "grace_s": (int, float),
+}
+# Every descendant inherits it, so a stray of a boot is known even when its supervisor is dead.
+MARKER = "SERVEMAP_BOOT_ID"
+WAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+AFTER_KILL_S = 5.0
+
+# prctl(2)
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def start_server(spec: Dict[str, Any]) -> "subprocess.Popen[bytes]":
+    """Start the server in a session and process group of its own. OSError when it cannot be."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    supervisor = os.getpid()
+
+    def in_child() -> None:
+        for number in WAITED:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        # A supervisor that is killed can record nothing, but its server must not run on unwatched.
+        libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != supervisor:
+            os._exit(1)
+
+    environment = dict(os.environ)
+    environment.update(spec["env"])
+    environment[MARKER] = spec["boot_id"]
+    with open(spec["log"], "ab") as log:
+        try:
+            return subprocess.Popen(
+                spec["argv"],
+                cwd=spec["cwd"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=in_child,
+            )
+        except OSError as error:
+            log.write(("supervise: cannot start the server: %s\n" % error).encode())
+            raise
+
+
+def reap(server_pid: int) -> Tuple[Optional[int], bool]:
+    """Collect ended children; return (the server's wait status if it ended, are children left)."""
+    status = None
+    while True:
+        try:
+            pid, wait_status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status, False
+        if pid == 0:
+            return status, True
+        if pid == server_pid:
+            status = wait_status
+
+
+def exit_record(wait_status: Optional[int], reason: str) -> Dict[str, Any]:
+    """Return the `exit` object for a wait status; None where the process would not end."""
+    if wait_status is None:
+        return {"code": None, "signal": None, "reason": reason}
+    if os.WIFSIGNALED(wait_status):
+        return {"code": None, "signal": os.WTERMSIG(wait_status), "reason": reason}
+    return {"code": os.WEXITSTATUS(wait_status), "signal": None, "reason": reason}
+
+
+def send(stats: List[Stat], number: int, done: Set[Tuple[int, int]]) -> None:
+    """Signal each process once per `done` set, members of it left out."""
+    for stat in stats:
+        if (stat.pid, stat.start) not in done:
+            done.add((stat.pid, stat.start))
+            try:
+                os.kill(stat.pid, number)
+            except OSError:
+                continue
+
+
+def stop_all(server_pid: int, grace_s: float) -> Tuple[Optional[int], List[Stat]]:
+    """End every descendant: TERM, `grace_s` to leave, KILL until none is left.
+
+    As the subreaper of all of them this process sees daemons too, whatever group they moved to.
+
+    Returns:
+        the server's wait status if it was collected here, and what even KILL did not end.
+    """
+    started = time.monotonic()
+    status: Optional[int] = None
+    termed: Set[Tuple[int, int]] = set()
+    while True:
+        ended, children = reap(server_pid)
+        status = ended if ended is not None else status
+        if not children:
+            return status, []
+        running = descendants(os.getpid(), all_stats())
+        elapsed = time.monotonic() - started
+        if elapsed < grace_s:
+            send(running, signal.SIGTERM, termed)
+        elif elapsed < grace_s + AFTER_KILL_S:
+            send(running, signal.SIGKILL, set())
+        else:
+            return status, running
+        signal.sigtimedwait({signal.SIGCHLD}, 0.1)
+
+
+def watch(server_pid: int, lease: Lease) -> Tuple[Optional[int], str]:
+    """Wait until the server ends, a stop is asked for or the lease is over; return why."""
+    while True:
+        status, _children = reap(server_pid)
+        if status is not None:
+            return status, "exited"
+        if lease.expired():
+            return None, "lease_expired"
+        received = signal.sigtimedwait(set(WAITED), lease.tick_s())
+        if received is not None and received.si_signo in (signal.SIGTERM, signal.SIGINT):
+            return None, "stopped"
+
+
+def supervise(spec: Dict[str, Any]) -> int:
+    """Run the server of a spec to its end and keep its state file; 0 when it was started."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    me = read_stat(os.getpid())
+    state: Dict[str, Any] = {
+        "schema": 1,
+        "boot_id": spec["boot_id"],
+        "machine_boot_id": machine_boot_id(),
+        "supervisor": {"pid": os.getpid(), "start": me.start if me else None},
+        "server": None,
+        "started_ns": time.time_ns(),
+        "ended_ns": None,
+        "exit": None,
+    }
+    lease = Lease(spec["heartbeat"], spec["ttl_s"])
+    try:
+        process = start_server(spec)
+    except OSError as error:
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        state["exit"] = {"code": code, "signal": None, "reason": "exited", "error": str(error)}
+        state["ended_ns"] = time.time_ns()
+        write_json_atomic(spec["state"], state)
+        return 1
+    try:
+        born = read_stat(process.pid)
+        state["server"] = {
+            "pid": process.pid,
+            "start": born.start if born else None,
+            "pgid": process.pid,
+        }
+        write_json_atomic(spec["state"], state)
+        status, reason = watch(process.pid, lease)
+    except OSError:
+        stop_all(process.pid, spec["grace_s"])
+        raise
+    ended, left = stop_all(process.pid, spec["grace_s"])
+    # waitpid(-1) has collected it; Popen must not look for it again.
+    process.returncode = 0
+    state["exit"] = exit_record(status if status is not None else ended, reason)
+    if left:
+        state["exit"]["left"] = [
+            {"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in left
+        ]
+    state["ended_ns"] = time.time_ns()
+    write_json_atomic(spec["state"], state)
+    return 0
+
+
+def main(argv: List[str]) -> int:
+    """Run `supervise --spec FILE`; 2 on a bad spec, 3 when the state cannot be written."""
+    parser = argparse.ArgumentParser(prog="supervise")
+    parser.add_argument("--spec", required=True)
+    arguments = parser.parse_args(argv)
+    try:
+        spec = read_spec(arguments.spec, SPEC_KEYS)
+    except ValueError as error:
+        print("supervise: %s" % error, file=sys.stderr)
+        return 2
+    try:
+        return supervise(spec)
+    except OSError as error:
+        print("supervise: %s" % error, file=sys.stderr)
+        return 3

@@ -1,0 +1,118 @@
+"""What every stage that drives a server needs: the plan, the nodes, the run's folders."""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from servemap.model import results
+from servemap.model.attempts import read_json
+from servemap.model.canon import digest
+from servemap.model.cases import Policy
+from servemap.model.checks import check
+from servemap.model.errors import ConfigError
+from servemap.model.load import parse_campaign
+from servemap.model.plan import Plan
+from servemap.model.resolve import variant_server
+from servemap.model.server_spec import NodeSpec, Secret, ServerSpec
+from servemap.nodes.base import Node
+from servemap.nodes.local import LocalNode
+
+
+@dataclass(frozen=True)
+class Context:
+    """A campaign that is being driven: paths are relative to the working directory."""
+
+    plan: Plan
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Context":
+        """Return the context of an assembled configuration.
+
+        Raises:
+            ConfigError: the configuration is not a campaign that can be run.
+        """
+        campaign = parse_campaign(config)
+        check(campaign)
+        return cls(Plan(campaign))
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self.plan.campaign.run
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return results.run_dir(self.run)
+
+    @property
+    def policy(self) -> Policy:
+        """The campaign's policy."""
+        return self.plan.campaign.policy
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """All nodes by id."""
+        return {spec.id: connect(spec) for spec in self.plan.campaign.nodes}
+
+    @property
+    def head(self) -> Node:
+        """The head node."""
+        return self.nodes[self.plan.head]
+
+    def workdir(self, node_id: str) -> str:
+        """Return the run's folder on a node: the node's own work folder and one per results tree.
+
+        The digest keeps two checkouts with a run of the same name apart.
+        """
+        spec = next(node for node in self.plan.campaign.nodes if node.id == node_id)
+        state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+        base = spec.workdir or f"{state}/servemap"
+        return f"{base}/{self.run}-{digest(str(self.run_dir.resolve()))[:8]}-{node_id}"
+
+    def server(self, variant: str) -> ServerSpec:
+        """Return a variant's server spec."""
+        return variant_server(self.plan.campaign, self.plan.variants[variant])
+
+    @property
+    def session(self) -> str:
+        """The id of the running session; empty where no controller has begun one."""
+        data = read_json(self.run_dir / ".session.json") or {}
+        return str(data.get("session", ""))
+
+
+def connect(spec: NodeSpec) -> Node:
+    """Return the transport to a node.
+
+    Raises:
+        ConfigError: the transport is not there yet.
+    """
+    if spec.transport == "local":
+        return LocalNode(spec.id)
+    raise ConfigError(
+        f"node {spec.id!r} has transport {spec.transport!r}, which this version can only plan for",
+        f"nodes.{spec.id}.transport",
+        "run the campaign on the node itself with transport: local",
+    )
+
+
+def resolve_secrets(env: dict[str, str | Secret]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the plain variables, and the secret ones with their values.
+
+    Raises:
+        ConfigError: the controller's environment lacks a secret.
+    """
+    plain = {name: value for name, value in env.items() if isinstance(value, str)}
+    secrets = {}
+    for name, value in env.items():
+        if isinstance(value, Secret):
+            if value.secret not in os.environ:
+                raise ConfigError(
+                    f"the secret {value.secret!r} is not set",
+                    f"server.env.{name}",
+                    f"export {value.secret} before the campaign is started",
+                )
+            secrets[name] = os.environ[value.secret]
+    return plain, secrets

@@ -1,0 +1,142 @@
+"""Frozen facts of the nodes: taken once, compared before every start of a server."""
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import servemap
+from servemap.model import results
+from servemap.model.attempts import read_json
+from servemap.model.canon import write_json_atomic
+from servemap.model.errors import NodeError
+from servemap.model.protocol import SCHEMA
+from servemap.nodes.base import Node
+from servemap.server.context import Context
+
+FACTS_TIMEOUT_S = 600.0
+"""Checksums of a large model are read once; later calls take them from the cache."""
+
+DRIFT_KEYS = (("kernel", "release"), ("cpu", "model"), ("python", "version"))
+"""Facts beside model files and packages whose change makes results incomparable."""
+
+
+def take_facts(context: Context, node_id: str) -> dict[str, Any]:
+    """Return the facts of a node, from the agent there, and those of the controller.
+
+    Raises:
+        NodeError: the agent did not answer with facts.
+    """
+    campaign = context.plan.campaign
+    node = context.nodes[node_id]
+    argv = ["facts", "--cache", f"{context.workdir(node_id)}/checksums.json"]
+    for path in (campaign.model.path, *campaign.freeze.files):
+        argv += ["--model", path]
+    argv += ["--env-prefix", ",".join(campaign.freeze.env_prefixes)]
+    facts = _agent_json(node, argv)
+    return {**facts, "workflow": workflow_facts()}
+
+
+def take_state(context: Context, node_id: str) -> dict[str, Any]:
+    """Return the volatile part: cards, containers, network.
+
+    Raises:
+        NodeError: the agent did not answer.
+    """
+    return _agent_json(context.nodes[node_id], ["facts", "--state"])
+
+
+def _agent_json(node: Node, argv: list[str]) -> dict[str, Any]:
+    done = node.run(node.agent_argv(*argv), timeout_s=FACTS_TIMEOUT_S)
+    try:
+        data = json.loads(done.stdout)
+    except ValueError:
+        data = None
+    if done.code != 0 or not isinstance(data, dict):
+        raise NodeError(
+            f"the agent exited with {done.code}: {done.stderr.strip()[-300:] or 'no message'}",
+            f"{node.name}: {shlex.join(done.argv)}",
+            "run that command on the node and mend what it says",
+        )
+    return data
+
+
+def workflow_facts() -> dict[str, Any]:
+    """Return the workflow's version, commit, whether its tree is clean, and its packages."""
+    root = Path(__file__).parent
+
+    def git(*args: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(root), *args], capture_output=True, text=True, timeout=10
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    status = git("status", "--porcelain", "--untracked-files=no")
+    return {
+        "servemap": servemap.__version__,
+        "commit": git("rev-parse", "HEAD"),
+        "tree_clean": None if status is None else status == "",
+        "changed_files": (status or "").splitlines()[:50],
+        "python": sys.version.split()[0],
+        "argv": sys.argv,
+        "packages": {item.metadata["Name"]: item.version for item in distributions()},
+    }
+
+
+def freeze_node(context: Context, node_id: str, output: Path, before: Path) -> None:
+    """Write the frozen facts of a node and its state before the run."""
+    now = time.time_ns()
+    facts = take_facts(context, node_id)
+    head = {"schema": SCHEMA, "node": node_id, "taken_ns": now}
+    write_json_atomic(before, {**head, "state": take_state(context, node_id)})
+    write_json_atomic(output, {**head, "facts": facts})
+
+
+def snapshot_node(context: Context, node_id: str, output: Path) -> None:
+    """Write the state of a node after the run."""
+    head = {"schema": SCHEMA, "node": node_id, "taken_ns": time.time_ns()}
+    write_json_atomic(output, {**head, "state": take_state(context, node_id)})
+
+
+def frozen(context: Context, node_id: str) -> dict[str, Any] | None:
+    """Return the frozen facts of a node, or None where there are none yet."""
+    data = read_json(results.freeze_file(context.run, node_id))
+    return data.get("facts") if data else None
+
+
+def drift(frozen_facts: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return in words what is no longer as it was frozen; empty where nothing changed."""
+    found = []
+    for section, key in DRIFT_KEYS:
+        before, after = (facts.get(section, {}).get(key) for facts in (frozen_facts, now))
+        if before != after:
+            found.append(f"{section}.{key} was {before!r}, is {after!r}")
+    for name, version in _packages(frozen_facts).items():
+        if (current := _packages(now).get(name)) != version:
+            found.append(f"package {name} was {version}, is {current or 'gone'}")
+    models_before, models_after = _models(frozen_facts), _models(now)
+    for path in models_before.keys() | models_after.keys():
+        if models_before.get(path) != models_after.get(path):
+            found.append(f"file {path} changed: {models_before.get(path)} -> {models_after.get(path)}")
+    return sorted(found)
+
+
+def _packages(facts: dict[str, Any]) -> dict[str, str]:
+    packages = facts.get("packages")
+    return packages if isinstance(packages, dict) else {}
+
+
+def _models(facts: dict[str, Any]) -> dict[str, str]:
+    files = facts.get("models") or []
+    return {
+        str(item.get("path")): str(item.get("sha256") or item.get("error") or item.get("size"))
+        for item in files
+        if isinstance(item, dict)
+    }

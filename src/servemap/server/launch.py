@@ -1,0 +1,135 @@
+"""The `patch` and `launch` stages: the first gated start of a variant, recorded for good."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from servemap.model import attempts, results
+from servemap.model.canon import write_json_atomic
+from servemap.model.errors import ServemapError
+from servemap.model.protocol import SCHEMA
+from servemap.server import boots
+from servemap.server.context import Context
+from servemap.server.ensure import ensure_server
+from servemap.server.events import append_event
+from servemap.server.locks import server_lock
+from servemap.server.process import read_running
+from servemap.server.start import LOG_TAIL_LINES, NotRunError, Served, stop_server, swap_patches
+
+
+def patch_variant(context: Context, variant: str, node_id: str, output: Path) -> None:
+    """Apply and verify a variant's patches on a node and write the record.
+
+    A patch that cannot be applied is recorded with `status: failed`; the launch then refuses.
+    """
+    record: dict[str, Any] = {"patches": []}
+    reasons: list[str] = []
+    with server_lock(context.run_dir, f"patch {variant}"):
+        try:
+            running = read_running(context.head, context.workdir(context.plan.head))
+            if running is not None and running.variant != variant:
+                stop_server(context, f"the patches of variant {variant} are next")
+            (context.run_dir / ".unpatched.json").unlink(missing_ok=True)
+            record = swap_patches(context, variant, node_id)
+        except ServemapError as error:
+            reasons.append(str(error))
+    write_json_atomic(
+        output,
+        {
+            "schema": SCHEMA,
+            "variant": variant,
+            "node": node_id,
+            "status": "failed" if reasons else "ok",
+            "reasons": reasons,
+            **record,
+        },
+    )
+
+
+def launch_variant(context: Context, variant: str, token: int, output: Path) -> None:
+    """Start a variant's server, gate it, and write `launch.json`, also when it failed."""
+    started_ns = time.time_ns()
+    served: Served | None = None
+    reasons: list[str] = []
+    cause: str | None = None
+    with server_lock(context.run_dir, f"launch {variant}"):
+        try:
+            served = ensure_server(context, variant)
+        except NotRunError as error:
+            reasons, cause = [str(error)], error.cause
+        except ServemapError as error:
+            reasons, cause = [str(error)], "launch"
+    record = _record(context, variant, token, started_ns, served, reasons, cause)
+    folder = results.variant_dir(context.run, variant) / "launches"
+    number = 1 + max((int(p.name) for p in folder.glob("[0-9]*")), default=0)
+    write_json_atomic(folder / f"{number:03d}" / "meta.json", record)
+    write_json_atomic(output, record)
+    append_event(
+        context.run_dir, "launched", variant=variant, status=record["status"], reasons=reasons
+    )
+
+
+def _record(
+    context: Context,
+    variant: str,
+    token: int,
+    started_ns: int,
+    served: Served | None,
+    reasons: list[str],
+    cause: str | None,
+) -> dict[str, Any]:
+    spec_sha = context.plan.spec_sha256("launch", variant)
+    now = time.time_ns()
+    boot = _newest_boot(context, variant)
+    status = "ok" if served else ("failed" if cause in attempts.CAUSES_THAT_COUNT else "not_run")
+    return {
+        "schema": SCHEMA,
+        "variant": variant,
+        "status": status,
+        "cause": cause,
+        "reasons": reasons,
+        "token": token,
+        "spec": context.plan.server_spec(variant),
+        "spec_sha256": spec_sha,
+        "fingerprint": spec_sha,
+        "attached": bool(context.server(variant).attach),
+        "argv": (served.argv if served else None) or (boot.argv if boot else []),
+        "engine": context.server(variant).engine,
+        "engine_version": served.engine_version if served else None,
+        "boot_id": served.boot_id if served else (boot.boot_id if boot else None),
+        "drift": served.drift if served else [],
+        "gate": {"checks": served.checks if served else _gate_checks(context, variant, boot)},
+        "started_ns": started_ns,
+        "ready_ns": now if served else None,
+        "start_s": (now - started_ns) / 1e9 if served else None,
+        "log_tail": [] if served else _log_tail(context, variant, boot),
+        "files": {},
+    }
+
+
+def _newest_boot(context: Context, variant: str) -> boots.Boot | None:
+    known = boots.read_boots(context.run_dir, variant)
+    return known[-1] if known and known[-1].session == context.session else None
+
+
+def _gate_checks(
+    context: Context, variant: str, boot: boots.Boot | None
+) -> list[dict[str, Any]]:
+    if boot is None:
+        return []
+    folder = boots.boot_dir(context.run_dir, variant, boot.boot_id)
+    gate = attempts.read_json(folder / "gate.json") or {}
+    return list(gate.get("checks", []))
+
+
+def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[str]:
+    if boot is None:
+        return []
+    folder = boots.boot_dir(context.run_dir, variant, boot.boot_id)
+    try:
+        text = (folder / f"{context.head.name}.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.splitlines()[-LOG_TAIL_LINES:]
+
+

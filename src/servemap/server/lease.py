@@ -1,0 +1,77 @@
+"""The lease of a machine: one campaign at a time drives a node, whoever started it.
+
+`lease.json` lies in a folder that all users share and can read, so that a second controller is
+told who holds the node. A lease whose process is gone is taken over.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from servemap.model.errors import LockedError
+from servemap.server.locks import describe_self, holder_alive, read_holder, say_holder
+
+
+def lease_dir() -> Path:
+    """Return the folder of the lease: `SERVEMAP_LEASE_DIR`, else one for the whole machine."""
+    return Path(os.environ.get("SERVEMAP_LEASE_DIR", "/tmp/servemap-lease"))
+
+
+@contextmanager
+def _guard() -> Iterator[Path]:
+    folder = lease_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    _share(folder, 0o777)
+    guard = folder / "guard"
+    descriptor = os.open(guard, os.O_RDONLY | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield folder / "lease.json"
+    finally:
+        os.close(descriptor)
+
+
+def _share(path: Path, mode: int) -> None:
+    if path.stat().st_uid == os.getuid():
+        path.chmod(mode)
+
+
+def take_lease(node: str, run_dir: Path) -> None:
+    """Take the machine for a run.
+
+    Raises:
+        LockedError: a living controller of another run or user holds it.
+    """
+    owner = describe_self(run=str(run_dir.resolve()), node=node)
+    with _guard() as path:
+        holder = read_holder(path)
+        if holder and holder_alive(holder) and holder.get("pid") != owner["pid"]:
+            raise LockedError(
+                f"node {node} is driven by {say_holder(holder)}: run {holder.get('run', '?')}",
+                str(path),
+                "wait until that campaign ends, or stop it with `servemap stop --after-case`",
+            )
+        temporary = path.with_name(f"lease.{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(owner), encoding="utf-8")
+        temporary.chmod(0o644)
+        try:
+            temporary.replace(path)
+        except PermissionError:
+            temporary.unlink(missing_ok=True)
+            raise LockedError(
+                f"the stale lease of node {node} belongs to another user ({say_holder(holder)})",
+                str(path),
+                "ask that user to remove the file",
+            ) from None
+
+
+def release_lease(run_dir: Path) -> None:
+    """Give the machine back if this process holds it for this run."""
+    with _guard() as path:
+        holder: dict[str, Any] = read_holder(path)
+        if holder.get("pid") == os.getpid() and holder.get("run") == str(run_dir.resolve()):
+            path.unlink(missing_ok=True)

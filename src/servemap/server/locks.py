@@ -1,0 +1,142 @@
+"""Locks of a run: one controller at a time, and one job at a time that holds the server.
+
+Both are `flock`s, which the kernel releases when their holder dies, and both write down who holds
+them, so that an orphan can be named and fenced.
+"""
+
+import fcntl
+import getpass
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from servemap.model.errors import LockedError
+from servemap.nodes.base import ProcessId
+from servemap.nodes.identity import identify, machine_boot_id
+from servemap.onnode.ident import is_alive
+
+
+def describe_self(**facts: Any) -> dict[str, Any]:
+    """Return who holds a lock: process identity, user, host, time, and `facts`."""
+    me = identify(os.getpid())
+    return {
+        "pid": os.getpid(),
+        "start": me.start if me else None,
+        "boot_id": machine_boot_id(),
+        "user": getpass.getuser(),
+        "host": socket.gethostname(),
+        "since_ns": time.time_ns(),
+        **facts,
+    }
+
+
+def process_of(holder: dict[str, Any]) -> ProcessId | None:
+    """Return the process identity of a holder, or None where it does not name one."""
+    try:
+        return ProcessId(int(holder["pid"]), int(holder["start"]), str(holder["boot_id"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def holder_alive(holder: dict[str, Any]) -> bool:
+    """Whether the process that a holder names runs on this machine."""
+    process = process_of(holder)
+    return process is not None and _runs(process)
+
+
+def _runs(process: ProcessId) -> bool:
+    return process.boot_id == machine_boot_id() and is_alive(process.pid, process.start)
+
+
+def say_holder(holder: dict[str, Any]) -> str:
+    """Return a holder in words."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(holder.get("since_ns", 0) / 1e9))
+    return (
+        f"pid {holder.get('pid', '?')} of {holder.get('user', '?')} on "
+        f"{holder.get('host', '?')} since {since}"
+    )
+
+
+def try_lock(path: Path, holder: dict[str, Any]) -> TextIO | None:
+    """Return the open, locked file with `holder` written into it, or None where it is taken."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = path.open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        return None
+    handle.seek(0)
+    handle.truncate()
+    json.dump(holder, handle)
+    handle.flush()
+    return handle
+
+
+def read_holder(path: Path) -> dict[str, Any]:
+    """Return the holder that a lock file names; empty where it names none."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+@contextmanager
+def server_lock(run_dir: Path, job: str, timeout_s: float = 30.0) -> Iterator[None]:
+    """Hold the server of a run for as long as a job measures.
+
+    Raises:
+        LockedError: another job held it for longer than `timeout_s` seconds.
+    """
+    path = run_dir / ".server.lock"
+    deadline = time.monotonic() + timeout_s
+    while (handle := try_lock(path, describe_self(job=job))) is None:
+        if time.monotonic() > deadline:
+            holder = read_holder(path)
+            raise LockedError(
+                f"the server is held by {say_holder(holder)} for {holder.get('job', '?')}",
+                str(path),
+                "wait for that job, or end the process if it is not one of this run",
+            )
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        handle.close()
+
+
+def fence_orphan(run_dir: Path, timeout_s: float = 10.0) -> dict[str, Any] | None:
+    """Kill a job that a dead controller left holding the server; return its holder record.
+
+    Only the process whose pid, start time and boot id are those recorded is killed.
+
+    Raises:
+        LockedError: the lock is still held afterwards.
+    """
+    path = run_dir / ".server.lock"
+    deadline = time.monotonic() + timeout_s
+    fenced = None
+    while (handle := try_lock(path, describe_self(job="fence"))) is None:
+        holder = read_holder(path)
+        process = process_of(holder)
+        if process is not None and _runs(process) and process.pid != os.getpid():
+            os.kill(process.pid, signal.SIGKILL)
+            fenced = holder
+        if time.monotonic() > deadline:
+            raise LockedError(
+                f"the server is still held by {say_holder(holder)}",
+                str(path),
+                "end that process, then start again",
+            )
+        time.sleep(0.05)
+    handle.seek(0)
+    handle.truncate()
+    handle.close()
+    return fenced

@@ -1,0 +1,73 @@
+"""A controller's session: begun before the first job of a real execution, ended after the last."""
+
+import contextlib
+import sys
+import threading
+import uuid
+from typing import TextIO
+
+from servemap.model.canon import write_json_atomic
+from servemap.model.errors import LockedError, ServemapError
+from servemap.server import process
+from servemap.server.context import Context
+from servemap.server.ensure import stop_server
+from servemap.server.events import append_event
+from servemap.server.lease import release_lease, take_lease
+from servemap.server.locks import describe_self, fence_orphan, read_holder, say_holder, try_lock
+from servemap.server.manifest import check_manifest, write_manifest
+
+# Held until this process ends: the kernel releases the lock even after kill -9.
+_run_lock: list[TextIO] = []
+_ended = threading.Event()
+
+
+def begin(context: Context) -> None:
+    """Take the run and its nodes for this process, and fence what a dead controller left.
+
+    Raises:
+        LockedError: another controller drives the run or a node.
+        ResultsError: the results folder is another campaign's or another version's.
+    """
+    run_dir = context.run_dir
+    check_manifest(run_dir, context.plan.campaign)
+    session = describe_self(session=str(uuid.uuid4()), argv=sys.argv)
+    lock_path = run_dir / ".lock"
+    handle = try_lock(lock_path, session)
+    if handle is None:
+        holder = read_holder(lock_path)
+        raise LockedError(
+            f"run {context.run!r} is already driven by {say_holder(holder)}",
+            str(lock_path),
+            "watch it with `servemap status`, end it with `servemap stop --after-case`",
+        )
+    _run_lock.append(handle)
+    for node in context.nodes:
+        take_lease(node, run_dir)
+    fenced = fence_orphan(run_dir)
+    write_json_atomic(run_dir / ".session.json", session)
+    write_manifest(run_dir, context.plan.campaign, session)
+    append_event(run_dir, "session_begin", session=session["session"], pid=session["pid"])
+    if fenced:
+        append_event(run_dir, "fence", pid=fenced.get("pid"), job=fenced.get("job"))
+    threading.Thread(target=_renew, args=(context,), name="renew", daemon=True).start()
+
+
+def _renew(context: Context) -> None:
+    """Renew the server's lease on every node while this process lives."""
+    pause_s = min(context.policy.lease_ttl_s / 4, 15.0)
+    while not _ended.is_set():
+        for node_id, node in context.nodes.items():
+            with contextlib.suppress(ServemapError):
+                process.renew(node, context.workdir(node_id))
+        _ended.wait(pause_s)
+
+
+def end(context: Context, reason: str) -> None:
+    """Stop the server and give the nodes back; errors are said, not raised."""
+    _ended.set()
+    try:
+        stop_server(context, reason)
+    except ServemapError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - the controller's last word to a person
+    release_lease(context.run_dir)
+    append_event(context.run_dir, "session_end", reason=reason)

@@ -1,0 +1,259 @@
+"""The supervisor, run as a program: what it records and that it leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servemap.onnode.ident import all_stats, is_alive, read_stat
+from servemap.onnode.supervise import exit_record
+
+WAIT_S = 20.0
+IGNORE_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+# A daemon as daemon(7) makes it: a grandchild in a session of its own, its parent gone.
+DAEMONISE = """
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+while not os.path.exists(sys.argv[1]) or not open(sys.argv[1]).read():
+    time.sleep(0.01)
+"""
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+class Supervised:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state_path = folder / "state.json"
+        self.heartbeat = folder / "heartbeat"
+        self.heartbeat.touch()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, argv: list[str], **changes: Any) -> subprocess.Popen[bytes]:
+        spec = {
+            "argv": argv,
+            "env": {"ADDED": "by the spec"},
+            "cwd": str(self.folder),
+            "log": str(self.folder / "server.log"),
+            "state": str(self.state_path),
+            "heartbeat": str(self.heartbeat),
+            "ttl_s": 600,
+            "boot_id": "boot-1",
+            "grace_s": 0.3,
+            **changes,
+        }
+        path = self.folder / "spec.json"
+        path.write_text(json.dumps(spec))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "servemap.onnode", "supervise", "--spec", str(path)],
+            start_new_session=True,
+        )
+        return self.process
+
+    def python(self, code: str, *args: str, **changes: Any) -> subprocess.Popen[bytes]:
+        return self.start([sys.executable, "-c", code, *args], **changes)
+
+    def state(self) -> dict[str, Any]:
+        try:
+            return json.loads(self.state_path.read_text())
+        except FileNotFoundError:
+            return {}
+
+    def server(self) -> dict[str, Any]:
+        return wait_for(lambda: self.state().get("server"), "a server in the state")
+
+    def said(self, text: str) -> None:
+        log = self.folder / "server.log"
+        wait_for(lambda: log.exists() and text in log.read_text(), f"{text!r} in the log")
+
+    def ended(self) -> dict[str, Any]:
+        assert self.process is not None
+        assert self.process.wait(WAIT_S) in (0, 1)
+        return self.state()
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Supervised]:
+    one = Supervised(tmp_path)
+    yield one
+    if one.process is not None and one.process.poll() is None:
+        one.process.terminate()
+        one.process.wait(WAIT_S)
+
+
+def test_exit_code_log_and_environment_are_kept(supervised: Supervised) -> None:
+    supervised.python("import os; print(os.environ['ADDED'], os.getcwd()); raise SystemExit(7)")
+    state = supervised.ended()
+    assert state["exit"] == {"code": 7, "signal": None, "reason": "exited"}
+    assert state["boot_id"] == "boot-1"
+    assert state["started_ns"] < state["ended_ns"]
+    log = (supervised.folder / "server.log").read_text()
+    assert log == f"by the spec {supervised.folder}\n"
+
+
+def test_death_by_signal_is_recorded_as_one(supervised: Supervised) -> None:
+    supervised.python("import os; os.abort()")
+    exit_state = supervised.ended()["exit"]
+    assert exit_state == {"code": None, "signal": signal.SIGABRT, "reason": "exited"}
+
+
+def test_running_state_identifies_server_and_supervisor(supervised: Supervised) -> None:
+    process = supervised.python("import time; print('up', flush=True); time.sleep(600)")
+    server = supervised.server()
+    state = supervised.state()
+    stat = read_stat(server["pid"])
+    assert stat is not None
+    assert (stat.start, stat.pgrp, stat.ppid) == (server["start"], server["pgid"], process.pid)
+    assert is_alive(process.pid, state["supervisor"]["start"])
+    assert state["exit"] is None
+    assert state["ended_ns"] is None
+
+
+def test_stop_reaches_a_server_that_ignores_term(supervised: Supervised) -> None:
+    process = supervised.python(IGNORE_TERM + "print('up', flush=True); time.sleep(600)")
+    supervised.said("up")
+    process.terminate()
+    state = supervised.ended()
+    assert state["exit"] == {"code": None, "signal": signal.SIGKILL, "reason": "stopped"}
+    assert not is_alive(state["server"]["pid"], state["server"]["start"])
+
+
+def test_server_that_leaves_in_good_order_keeps_its_exit_code(supervised: Supervised) -> None:
+    code = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(4));"
+        "print('up', flush=True); time.sleep(600)"
+    )
+    process = supervised.python(code, grace_s=WAIT_S)
+    supervised.said("up")
+    process.terminate()
+    assert supervised.ended()["exit"] == {"code": 4, "signal": None, "reason": "stopped"}
+
+
+def test_daemonised_grandchild_is_killed_with_its_server(supervised: Supervised) -> None:
+    pid_file = supervised.folder / "daemon.pid"
+    supervised.python(DAEMONISE, str(pid_file))
+    state = supervised.ended()
+    assert state["exit"] == {"code": 0, "signal": None, "reason": "exited"}
+    assert read_stat(int(pid_file.read_text())) is None
+
+
+def test_workers_of_a_killed_server_are_ended(supervised: Supervised) -> None:
+    code = (
+        "import os, time; child = os.fork()\n"
+        "if child: print('worker', child, flush=True)\n"
+        "time.sleep(600)"
+    )
+    supervised.python(code)
+    supervised.said("worker")
+    worker = int((supervised.folder / "server.log").read_text().split()[1])
+    os.kill(supervised.server()["pid"], signal.SIGKILL)
+    exit_state = supervised.ended()["exit"]
+    assert exit_state == {"code": None, "signal": signal.SIGKILL, "reason": "exited"}
+    assert read_stat(worker) is None
+
+
+def test_lease_that_nobody_renews_ends_the_server(supervised: Supervised) -> None:
+    supervised.python("import time; time.sleep(600)", ttl_s=0.5)
+    state = supervised.ended()
+    assert state["exit"]["reason"] == "lease_expired"
+    assert not is_alive(state["server"]["pid"], state["server"]["start"])
+
+
+def test_heartbeat_older_than_the_lease_ends_a_running_server(supervised: Supervised) -> None:
+    supervised.python("import time; time.sleep(600)", ttl_s=60)
+    supervised.server()
+    os.utime(supervised.heartbeat, (1, 1))
+    assert supervised.ended()["exit"]["reason"] == "lease_expired"
+
+
+def test_killed_supervisor_takes_its_server_along(supervised: Supervised) -> None:
+    process = supervised.python("import time; print('up', flush=True); time.sleep(600)")
+    server = supervised.server()
+    supervised.said("up")
+    process.kill()
+    wait_for(lambda: not is_alive(server["pid"], server["start"]), "the server's end")
+
+
+@pytest.mark.parametrize(
+    ("argv", "changes", "code"),
+    [
+        (["/no/such/program"], {}, 127),
+        ([sys.executable], {"cwd": "/no/such/folder"}, 127),
+        (["/etc/passwd"], {}, 126),
+    ],
+)
+def test_server_that_cannot_start_is_recorded_and_logged(
+    supervised: Supervised, argv: list[str], changes: dict[str, Any], code: int
+) -> None:
+    supervised.start(argv, **changes)
+    state = supervised.ended()
+    assert (state["exit"]["code"], state["exit"]["reason"]) == (code, "exited")
+    assert state["server"] is None
+    assert "cannot start the server" in (supervised.folder / "server.log").read_text()
+
+
+def test_server_starts_with_default_signals(supervised: Supervised) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        supervised.python(
+            "import signal; print(signal.getsignal(signal.SIGINT), signal.pthread_sigmask(0, []))"
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    supervised.ended()
+    log = (supervised.folder / "server.log").read_text()
+    assert "default_int_handler" in log
+    assert log.strip().endswith("set()")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"argv": "sleep"}'])
+def test_bad_spec_is_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(text)
+    result = subprocess.run(
+        [sys.executable, "-m", "servemap.onnode", "supervise", "--spec", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("supervise: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_stuck_server_has_neither_code_nor_signal() -> None:
+    assert exit_record(None, "stopped") == {"code": None, "signal": None, "reason": "stopped"}
+
+
+def test_no_process_of_these_tests_is_left() -> None:
+    marked = []
+    for stat in all_stats():
+        try:
+            environment = Path(f"/proc/{stat.pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if b"ADDED=by the spec" in environment.split(b"\0") and stat.state != "Z":
+            marked.append(stat)
+    assert marked == []

@@ -1,0 +1,22 @@
+"""Baselines: communication between the nodes with no server of ours on the cards.
+
+INPUTS:  freeze/NODE.json of every node
+OUTPUTS: baselines/NAME.json
+"""
+
+
+rule baseline:
+    input:
+        expand("results/{run}/freeze/{node}.json", run=RUN, node=PLAN.all_nodes()),
+    output:
+        "results/{run}/baselines/{baseline}.json",
+    log:
+        "results/{run}/logs/baseline/{baseline}.log",
+    params:
+        spec=baseline_spec,
+    resources:
+        server=1,
+    threads: MEASURE_THREADS
+    priority: measure_priority("baseline")
+    script:
+        "../scripts/baseline.py"

@@ -1,0 +1,22 @@
+"""Captures: a profile of a few engine steps bound to one case, apart from measured results.
+
+INPUTS:  server/VARIANT/launch.json
+OUTPUTS: captures/VARIANT/CASE/capture.json
+"""
+
+
+rule capture:
+    input:
+        "results/{run}/server/{variant}/launch.json",
+    output:
+        "results/{run}/captures/{variant}/{case}/capture.json",
+    log:
+        "results/{run}/logs/capture/{variant}/{case}.log",
+    params:
+        spec=capture_spec,
+    resources:
+        server=1,
+    threads: MEASURE_THREADS
+    priority: measure_priority("capture")
+    script:
+        "../scripts/capture.py"

@@ -1,0 +1,161 @@
+"""Loads and checks the campaign; gives rules their parameters. Parsing changes nothing on disk."""
+
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import validate
+
+from servemap.measure.setup import load_context
+from servemap.model.attempts import read_records, token
+from servemap.model.canon import canonical_json
+from servemap.model.code_digest import code_digest
+from servemap.model.errors import ServemapError
+from servemap.model.load import assemble
+from servemap.server import session
+
+try:
+    config.update(assemble(config))
+    validate(config, Path(workflow.basedir) / "workflow/schemas/config.schema.yaml")
+    CONTEXT = load_context(config)
+except ServemapError as error:
+    raise WorkflowError(str(error)) from None
+
+PLAN = CONTEXT.plan
+RUN = CONTEXT.run
+# Where the controller is itself measured or makes the load, nothing of ours runs beside a case.
+MEASURE_THREADS = workflow.cores if PLAN.controller_is_measured and workflow.cores else 1
+
+
+wildcard_constraints:
+    run=RUN,
+    node="|".join(PLAN.all_nodes()),
+    variant="|".join(PLAN.variants),
+    case="|".join(PLAN.cases),
+    baseline="|".join(PLAN.baselines) or "none",
+    repeat=r"\d+",
+
+
+def begin_session():
+    try:
+        session.begin(CONTEXT)
+    except ServemapError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def end_session(reason):
+    session.end(CONTEXT, reason)
+    shell("{sys.executable} -m servemap finish {RUN}")
+
+
+def freeze_spec(wildcards):
+    return PLAN.spec("freeze")
+
+
+def patch_spec(wildcards):
+    return PLAN.spec("patch", wildcards.variant)
+
+
+def launch_spec(wildcards):
+    return PLAN.spec("launch", wildcards.variant)
+
+
+def case_spec(wildcards):
+    return PLAN.spec("case", wildcards.variant, wildcards.case)
+
+
+def capture_spec(wildcards):
+    return PLAN.spec("capture", wildcards.variant, wildcards.case)
+
+
+def baseline_spec(wildcards):
+    return PLAN.spec("baseline", wildcards.baseline)
+
+
+def derive_spec(wildcards):
+    return PLAN.spec("derive")
+
+
+def derive_code(wildcards):
+    return code_digest("servemap.analysis.derive")
+
+
+def summary_spec(wildcards):
+    return canonical_json([list(key) for key in PLAN.items().repeats])
+
+
+def summary_code(wildcards):
+    return code_digest("servemap.analysis.summary")
+
+
+def report_code(wildcards):
+    return code_digest("servemap.report.render")
+
+
+def launch_token(wildcards):
+    records = read_records(CONTEXT.run_dir / "server" / wildcards.variant / "launches")
+    sha256 = PLAN.spec_sha256("launch", wildcards.variant)
+    return token(records, sha256, CONTEXT.policy.max_attempts)
+
+
+def case_token(wildcards):
+    repeat = Path(f"results/{RUN}/cases/{wildcards.variant}/{wildcards.case}/r{wildcards.repeat}")
+    case = PLAN.cases[wildcards.case]
+    sha256 = PLAN.spec_sha256("case", wildcards.variant, wildcards.case)
+    return token(
+        read_records(repeat / "attempts"),
+        sha256,
+        CONTEXT.policy.max_attempts,
+        case.expect == "failure",
+    )
+
+
+def variant_freezes(wildcards):
+    return [f"results/{RUN}/freeze/{node}.json" for node in PLAN.nodes_of(wildcards.variant)]
+
+
+def variant_patches(wildcards):
+    return [
+        f"results/{RUN}/server/{wildcards.variant}/patches/{node}.json"
+        for node in PLAN.nodes_of(wildcards.variant)
+    ]
+
+
+def measure_priority(kind):
+    def priority(wildcards):
+        return PLAN.priority(kind, *wildcards_key(kind, wildcards))
+
+    return priority
+
+
+def wildcards_key(kind, wildcards):
+    names = {
+        "baseline": ["baseline"],
+        "patch": ["variant"],
+        "launch": ["variant"],
+        "case": ["variant", "case", "repeat"],
+        "capture": ["variant", "case"],
+    }
+    return [getattr(wildcards, name) for name in names[kind]]
+
+
+def measured_files(*phases):
+    """Return the files that the measuring jobs of some phases (all if none is named) make."""
+    items = PLAN.items(*phases)
+    return [
+        *[f"results/{RUN}/baselines/{name}.json" for name in items.baselines],
+        *[f"results/{RUN}/cases/{v}/{c}/r{k}/meta.json" for v, c, k in items.repeats],
+        *[f"results/{RUN}/captures/{v}/{c}/capture.json" for v, c in items.captures],
+    ]
+
+
+def derived_files(*phases):
+    """Return the metrics of the repeats of some phases."""
+    return [
+        f"results/{RUN}/cases/{v}/{c}/r{k}/metrics.json" for v, c, k in PLAN.items(*phases).repeats
+    ]
+
+
+def launch_files(*phases):
+    """Return the launch records of the variants of some phases."""
+    return [f"results/{RUN}/server/{v}/launch.json" for v in PLAN.items(*phases).variants]

@@ -1,0 +1,22 @@
+"""Derive: requests, telemetry and metrics of a repeat from its raw files; no card is touched.
+
+INPUTS:  meta.json of the repeat
+OUTPUTS: requests.parquet, telemetry.parquet, metrics.json beside it
+"""
+
+
+rule derive:
+    input:
+        "results/{run}/cases/{variant}/{case}/r{repeat}/meta.json",
+    output:
+        requests="results/{run}/cases/{variant}/{case}/r{repeat}/requests.parquet",
+        telemetry="results/{run}/cases/{variant}/{case}/r{repeat}/telemetry.parquet",
+        metrics="results/{run}/cases/{variant}/{case}/r{repeat}/metrics.json",
+    log:
+        "results/{run}/logs/derive/{variant}/{case}-r{repeat}.log",
+    params:
+        spec=derive_spec,
+        code=derive_code,
+    priority: PLAN.derive_priority
+    script:
+        "../scripts/derive.py"

@@ -1,0 +1,34 @@
+"""Freeze: the facts of every node before the first server starts, the state of it before and after.
+
+INPUTS:  none; for the state after the run, every measured file
+OUTPUTS: freeze/NODE.json, snapshots/NODE-before.json, snapshots/NODE-after.json
+"""
+
+
+rule freeze:
+    output:
+        facts="results/{run}/freeze/{node}.json",
+        before="results/{run}/snapshots/{node}-before.json",
+    log:
+        "results/{run}/logs/freeze/{node}.log",
+    params:
+        spec=freeze_spec,
+    resources:
+        server=1,
+    threads: MEASURE_THREADS
+    priority: PLAN.derive_priority
+    script:
+        "../scripts/freeze.py"
+
+
+rule snapshot:
+    input:
+        measured_files(),
+    output:
+        after="results/{run}/snapshots/{node}-after.json",
+    log:
+        "results/{run}/logs/snapshot/{node}.log",
+    resources:
+        server=1,
+    script:
+        "../scripts/snapshot.py"

@@ -1,0 +1,13 @@
+"""Rule baseline: one communication baseline."""
+
+from pathlib import Path
+
+from servemap.measure.baseline import run_baseline
+from servemap.measure.setup import load_context
+from servemap.scripting import rule_script
+
+if __name__ == "__main__":
+    with rule_script(Path(snakemake.log[0])):
+        run_baseline(
+            load_context(snakemake.config), snakemake.wildcards.baseline, Path(snakemake.output[0])
+        )

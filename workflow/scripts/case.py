@@ -1,0 +1,19 @@
+"""Rule case: one repeat of a case."""
+
+from pathlib import Path
+
+from servemap.measure.case import Job, run_case
+from servemap.measure.progress import case_line
+from servemap.measure.setup import load_context
+from servemap.scripting import rule_script, say
+
+if __name__ == "__main__":
+    with rule_script(Path(snakemake.log[0])):
+        context = load_context(snakemake.config)
+        job = Job(
+            snakemake.wildcards.variant,
+            snakemake.wildcards.case,
+            int(snakemake.wildcards.repeat),
+            snakemake.params.token,
+        )
+        say(case_line(context.plan, job, run_case(context, job, Path(snakemake.output[0]))))

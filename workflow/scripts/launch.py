@@ -1,0 +1,16 @@
+"""Rule launch: the first gated start of a variant."""
+
+from pathlib import Path
+
+from servemap.measure.setup import load_context
+from servemap.scripting import rule_script
+from servemap.server.launch import launch_variant
+
+if __name__ == "__main__":
+    with rule_script(Path(snakemake.log[0])):
+        launch_variant(
+            load_context(snakemake.config),
+            snakemake.wildcards.variant,
+            snakemake.params.token,
+            Path(snakemake.output[0]),
+        )
