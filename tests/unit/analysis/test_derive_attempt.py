@@ -107,7 +107,7 @@ def test_not_run(tmp_path):
     metrics = derive(folder)
     assert metrics["verdict"] == "invalid"
     assert metrics["derive"]["status"] == "ok"
-    assert metrics["reasons"] == ["the attempt is not_run", "launch failed: port taken"]
+    assert metrics["reasons"] == ["launch failed: port taken"]
     assert metrics["segments"] is None
     assert [t.num_rows for t in tables(folder)] == [0, 0]
 
@@ -116,7 +116,7 @@ def test_a_failed_attempt_keeps_its_requests_and_has_no_metrics(tmp_path):
     records = [request(1), request(2, status="failed"), request(3, status="failed")]
     folder = build_repeat(tmp_path / "run", status="failed", reasons=["oom"], requests=records)
     metrics = derive(folder)
-    assert metrics["reasons"] == ["the attempt is failed", "oom"]
+    assert metrics["reasons"] == ["oom"]
     assert metrics["segments"] is None
     assert metrics["errors"] == {"http: 503 overloaded": 2}
     assert tables(folder)[0].num_rows == 3
@@ -127,7 +127,7 @@ def test_a_failed_attempt_without_raw_files(tmp_path):
     meta = json.loads((folder / "meta.json").read_text())
     write_json(folder / "meta.json", {**meta, "status": "failed", "reasons": ["client: no space"]})
     metrics = derive(folder)
-    assert metrics["reasons"] == ["the attempt is failed", "client: no space"]
+    assert metrics["reasons"] == ["client: no space"]
 
 
 def test_half_a_line_is_skipped_named_and_makes_the_count_wrong(tmp_path):
