@@ -207,7 +207,7 @@ def _finish_load(
         ],
         node.name,
     )
-    reasons = _reasons(context, job, attempt, served, early, records)
+    reasons = _reasons(context, attempt, served, early, records)
     result = client_result(attempt.raw) or {}
     return {
         "status": "failed" if reasons else "ok",
@@ -246,7 +246,6 @@ def _alive(context: Context, served: Served) -> Callable[[], bool]:
 
 def _reasons(
     context: Context,
-    job: Job,
     attempt: Attempt,
     served: Served,
     early: str | None,

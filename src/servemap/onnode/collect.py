@@ -1,7 +1,8 @@
 """`collect --spec FILE`: sample telemetry on a node until told to stop.
 
 Spec (JSON): `{"schema": 1, "out": DIR, "node": NAME, "ready_file": FILE, "collectors": [...]}` and
-optionally `"heartbeat": FILE, "ttl_s": N`, a lease without which sampling ends as on SIGTERM.
+optionally `"heartbeat": FILE, "ttl_s": N`, a lease without which sampling ends as on SIGTERM,
+`"renew": FILE`, touched while sampling goes on, and `"until": FILE`, whose appearance ends it.
 Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s) and `command`
 (argv). Each writes OUT/NAME.jsonl; every line carries t_ns (epoch) and mono_ns. SIGTERM takes one
 last sample of the polled ones; OUT/collectors.json is written last.
@@ -192,9 +193,21 @@ def watch(collectors: List[Collector], spec: Dict[str, Any], told: int) -> None:
                 )
         if lease is not None and lease.expired():
             break
+        if "renew" in spec:
+            renew(spec["renew"])
+        if "until" in spec and ready and os.path.exists(spec["until"]):
+            break
         if select.select([told], [], [], 0.5 if ready else 0.02)[0]:
             break
     events.close()
+
+
+def renew(path: str) -> None:
+    """Touch a heartbeat, so that what is measured outlives a controller that died."""
+    try:
+        os.utime(path)
+    except OSError:
+        pass
 
 
 def cpu_s() -> float:
