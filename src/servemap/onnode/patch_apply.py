@@ -118,8 +118,7 @@ def _apply_one(journal: Journal, patch: Patch) -> None:
         "made": _folders_to_make(changes),
         "verified": [],
     }
-    journal.entries.append(entry)
-    journal.save()
+    journal.add(entry)
     for folder in entry["made"]:
         os.mkdir(folder)
     for file in files:

@@ -15,6 +15,7 @@ import os
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
+from .patch_claims import claim, release
 from .patch_files import (
     ABSENT,
     Problem,
@@ -39,6 +40,7 @@ class Journal:
     """The patches that are in place on this node, kept in a work folder."""
 
     def __init__(self, work: str) -> None:
+        self._work = work
         self._path = os.path.join(work, "journal.json")
         self._blobs = os.path.join(work, "blobs")
         self.stamp_s = 0
@@ -127,9 +129,7 @@ class Journal:
         """Bring a path to a state whose bytes are kept."""
         if state["type"] == "absent":
             remove(path)
-            return
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        if state["type"] == "link":
+        elif state["type"] == "link":
             write_link(path, state["goal"])
         else:
             write_file(path, read_bytes(self.blob(state["sha256"])), state)
@@ -205,6 +205,8 @@ class Journal:
     def restore(self) -> List[Proof]:
         """Put all originals back, last change first, and return a proof for each path.
 
+        Nothing is put back where somebody removed the whole folder since.
+
         Raises:
             Problem: somebody else changed a target (nothing was written then), or an original did
                 not come back.
@@ -216,34 +218,54 @@ class Journal:
                 self._take_back(file)
             for folder in reversed(entry["made"]):
                 _remove_made(folder)
-        proofs = []
-        for path, original in originals.items():
-            found = state_of(path)
-            proofs.append(
-                {"path": path, "expected": original, "found": found, "ok": same(original, found)}
-            )
-            if not proofs[-1]["ok"]:
+        proofs = [_prove(path, original) for path, original in originals.items()]
+        for proof in proofs:
+            if not (proof["ok"] or proof["gone"]):
                 raise Problem(
-                    f"the original of {path} did not come back",
-                    path,
+                    f"the original of {proof['path']} did not come back",
+                    proof["path"],
                     "look for another program that writes there, then run `unpatch` again",
                 )
         if self.entries:
             self.entries, self.set_sha256, self.complete = [], None, False
             self.last_restore = proofs
             self.save()
+            release(self._work, originals)
         return proofs
+
+    def add(self, entry: Entry) -> None:
+        """Record what is about to be changed.
+
+        Raises:
+            Problem: another campaign has a patch in place on one of the paths.
+        """
+        claim(self._work, [file["path"] for file in entry["files"]])
+        self.entries.append(entry)
+        self.save()
 
     def _take_back(self, file: Dict[str, Any]) -> None:
         path = file["path"]
         remove(temporary_of(path))
         now = state_of(path)
-        if same(now, file["before"]):
+        if same(now, file["before"]) or not os.path.isdir(os.path.dirname(path)):
             return
         if file["after"] is None and now["type"] == "file":
             # a script was cut here: what it left is nobody's version, but is not thrown away
             self.keep(read_bytes(path))
         self.put(path, file["before"])
+
+
+def _prove(path: str, original: State) -> Proof:
+    """Compare a path with its original; `gone`: the folder that held it was removed since."""
+    found = state_of(path)
+    return {
+        "path": path,
+        "sha256": found.get("sha256"),
+        "expected": original,
+        "found": found,
+        "ok": same(original, found),
+        "gone": not os.path.isdir(os.path.dirname(path)),
+    }
 
 
 def _remove_made(folder: str) -> None:

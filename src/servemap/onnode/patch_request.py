@@ -50,9 +50,9 @@ def parse(text: bytes) -> Request:
         data = json.loads(text)
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']}, this version reads {SCHEMA}")
-        if not os.path.isabs(data["work"]):
-            raise ValueError("`work` is not an absolute path")
-        return Request(data["work"], [_patch(item) for item in data.get("patches", [])])
+        return Request(
+            os.path.abspath(data["work"]), [_patch(item) for item in data.get("patches", [])]
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Problem(
             f"the request cannot be used: {type(error).__name__}: {error}",

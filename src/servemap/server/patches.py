@@ -1,8 +1,8 @@
 """Patches of a variant on its nodes: ship the sources, apply, prove, take back.
 
 The work is done by the agent on the node (`onnode/patch.py`), which keeps a journal and the
-originals in a work folder. One work folder belongs to one node, not to one run: two journals over
-the same targets could each take the other's patch for the original.
+originals in a work folder. Two work folders with one parent never patch the same path at a time,
+so that neither takes the other's patch for the original.
 """
 
 import base64
@@ -70,9 +70,10 @@ def restore_all(node: Node, work: str) -> Record:
     """Put all originals back, last patch first.
 
     Returns:
-        {"schema", "node", "status": "ok", "changed", "files": [{"path", "expected", "found",
-        "ok"}]}, the proof by type, sha256, mode and goal. Where no patch is in place, `changed` is
-        false and the proof is that of the last time.
+        {"schema", "node", "status": "ok", "changed", "files": [{"path", "sha256", "expected",
+        "found", "ok", "gone"}]}, the proof by type, sha256, mode and goal; `gone` where the folder
+        that held it was removed since. Where no patch is in place, `changed` is false and the
+        proof is that of the last time.
 
     Raises:
         PatchError: somebody else changed a target (nothing was written then), or an original did

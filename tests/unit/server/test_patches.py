@@ -150,7 +150,7 @@ def test_a_diff_is_applied_verified_recorded_and_undone(site: Site) -> None:
 
     proof = site.restore()
     assert proof["changed"] is True
-    assert [(item["path"], item["ok"], item["found"]["sha256"]) for item in proof["files"]] == [
+    assert [(item["path"], item["ok"], item["sha256"]) for item in proof["files"]] == [
         (str(site.settings), True, sha(OLD))
     ]
     assert site.facts() == before
@@ -541,6 +541,31 @@ def test_foreign_changes_are_refused_and_kept(site: Site) -> None:
     site.settings.unlink()
     site.restore()
     assert site.settings.read_text() == OLD
+
+
+def test_another_campaigns_patch_is_never_taken_for_the_original(site: Site) -> None:
+    site.apply(site.diff(new()))
+    mine, site.work = site.work, str(Path(site.work).with_name("work-2"))
+    with pytest.raises(PatchError, match="is patched by another campaign") as error:
+        site.apply(site.patch(id="second", source=site.source("q", "x\n")))
+    assert mine in error.value.where
+    assert site.settings.read_text() == new()
+    site.work = mine
+    site.restore()
+    site.work = str(Path(site.work).with_name("work-2"))
+    site.apply(site.patch(id="second", source=site.source("q", "x\n")))
+    site.restore()
+    assert site.settings.read_text() == OLD
+
+
+def test_a_folder_that_was_removed_is_not_raised_from_the_dead(site: Site) -> None:
+    site.apply(site.diff(new()))
+    site.settings.unlink()
+    site.settings.parent.rmdir()
+    (proof,) = site.restore()["files"]
+    assert (proof["ok"], proof["gone"]) == (False, True)
+    assert not site.settings.parent.exists()
+    assert api.active_set(site.node, site.work)["standing"] == "none"
 
 
 def test_one_foreign_file_stops_the_whole_restore(site: Site) -> None:
