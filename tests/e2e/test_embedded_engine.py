@@ -313,6 +313,18 @@ def test_patched_setting_is_in_effect(demo: Path, port: int, tmp_path: Path) -> 
     assert not list(root.rglob("__pycache__"))
 
 
+def test_finished_prompts_leave_the_shared_cache(demo: Path, port: int, tmp_path: Path) -> None:
+    """Else what is measured depends on what was measured before it."""
+    settings = Settings(context=2048, max_active=4)
+    with server(demo, port, tmp_path, settings=settings) as running:
+        assert running.wait().ok
+        for start in (300, 400, 500, 600):
+            prompt = [start, *range(start, start + 99)] * 6
+            body = {"model": "tiny", "prompt": prompt, "max_tokens": 1}
+            assert fetch(f"{running.url}/v1/completions", 20, body).error is None
+        assert "failed to find a memory slot" not in running.log_text
+
+
 def test_wrong_option_is_named(demo: Path, port: int, tmp_path: Path) -> None:
     with server(demo, port, tmp_path, args={"n_thread": 1}) as running:
         assert running.process.wait(20) == 2
