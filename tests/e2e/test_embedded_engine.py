@@ -90,7 +90,7 @@ class Server:
             start=self.start,
             bind="127.0.0.1",
             port=self.port,
-            package_root=os.path.realpath(self.root),
+            package_root=str(self.root),
             log=self.log_text,
             view=read_local_view(),
         )
@@ -286,6 +286,17 @@ def test_start_folder_that_shadows_the_package(demo: Path, port: int, tmp_path: 
     evidence = check(result, "module").evidence
     assert str(shadow / "llamaserve") in evidence
     assert str(demo / "engine") in evidence
+
+
+def test_a_package_that_a_patch_links_to_is_no_shadow(
+    demo: Path, port: int, tmp_path: Path
+) -> None:
+    root = tmp_path / "engine"
+    root.mkdir()
+    (root / "llamaserve").symlink_to(demo / "engine" / "llamaserve")
+    with server(demo, port, tmp_path, root=root) as running:
+        assert running.wait().ok
+        assert failed(running.gates()) == []
 
 
 def test_other_model_name_and_shorter_context(demo: Path, port: int, tmp_path: Path) -> None:

@@ -102,3 +102,9 @@ def test_the_demo_patch_changes_one_setting(tmp_path: Path) -> None:
     patch = Path(__file__).parents[3] / "config" / "patches" / "ubatch-64.diff"
     subprocess.run(["git", "apply", str(patch)], cwd=root, check=True)
     assert settings.read_text() == before.replace("N_UBATCH = 512", "N_UBATCH = 64") != before
+
+
+def test_the_package_stands_alone() -> None:
+    """Its copy runs under an interpreter that need not have servemap."""
+    for source in tiny_model.PACKAGE.glob("*.py"):
+        assert "servemap" not in source.read_text()

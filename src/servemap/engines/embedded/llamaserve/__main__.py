@@ -116,7 +116,7 @@ def start(args: argparse.Namespace) -> xllamacpp.Server:
     params = parameters(args)
     facts = {
         "pid": os.getpid(),
-        "module": os.path.realpath(__file__),
+        "module": str(Path(__file__).absolute()),
         "python": sys.version.split()[0],
         "xllamacpp": xllamacpp.__version__,
         "settings": effective(params),
