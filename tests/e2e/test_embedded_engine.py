@@ -90,7 +90,7 @@ class Server:
             start=self.start,
             bind="127.0.0.1",
             port=self.port,
-            package_root=str(self.root),
+            package_root=os.path.realpath(self.root),
             log=self.log_text,
             view=read_local_view(),
         )
@@ -291,9 +291,10 @@ def test_start_folder_that_shadows_the_package(demo: Path, port: int, tmp_path: 
 def test_a_package_that_a_patch_links_to_is_no_shadow(
     demo: Path, port: int, tmp_path: Path
 ) -> None:
-    root = tmp_path / "engine"
-    root.mkdir()
-    (root / "llamaserve").symlink_to(demo / "engine" / "llamaserve")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "llamaserve").symlink_to(demo / "engine" / "llamaserve")
+    root = tmp_path / "linked"
+    root.symlink_to(tmp_path / "real")
     with server(demo, port, tmp_path, root=root) as running:
         assert running.wait().ok
         assert failed(running.gates()) == []

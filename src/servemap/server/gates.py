@@ -33,8 +33,8 @@ class Started:
         start: its start time, field 22 of `/proc/PID/stat`.
         bind: address that the server listens on.
         port: port that it listens on.
-        package_root: folder that the engine's package must be imported from, absolute and as
-            PYTHONPATH names it (a patch may be a symbolic link); None if any will do.
+        package_root: absolute folder, symbolic links resolved on the node, that the engine's
+            package must be imported from; None if any will do.
         log: what the server's log gained since this start.
         view: the node's `/proc` after the start.
     """
