@@ -14,6 +14,7 @@ from agent_process import WAIT_S, Supervised, agent_argv, wait_for
 
 from servemap.onnode.ident import is_alive, read_stat
 from servemap.onnode.supervise import exit_record
+from servemap.onnode.sweep import marked
 
 IGNORE_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 # A daemon as daemon(7) makes it: a grandchild in a session of its own, its parent gone.
@@ -150,6 +151,15 @@ def test_server_that_cannot_start_is_recorded_and_logged(
     assert (state["exit"]["code"], state["exit"]["reason"]) == (code, "exited")
     assert state["server"] is None
     assert "cannot start the server" in (supervised.folder / "server.log").read_text()
+
+
+def test_server_that_cannot_be_recorded_is_not_left_running(supervised: Supervised) -> None:
+    (supervised.folder / "file").touch()
+    process = supervised.python(
+        "import time; time.sleep(600)", state=str(supervised.folder / "file" / "state.json")
+    )
+    assert process.wait(WAIT_S) == 3
+    assert marked(f"boot-{supervised.folder}") == []
 
 
 def test_server_starts_with_default_signals(supervised: Supervised) -> None:
