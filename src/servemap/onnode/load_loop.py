@@ -278,7 +278,7 @@ class Loop:
         A server may close an idle connection while a request is on its way (RFC 9112, 9.3.1);
         only then, and only before any byte of an answer, is a second try the same request.
         """
-        if conn.reused and call.attempts == 1 and call.response.last_ns is None:
+        if conn.reused and call.response.last_ns is None:
             self._active.discard(conn)
             self._pool.lost(conn)
             self._start(call, None)
