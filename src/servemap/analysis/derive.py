@@ -261,7 +261,7 @@ def _unmeasured(meta: dict[str, Any], status: str, errors: dict[str, int]) -> di
     return {
         **_head(meta),
         "verdict": "invalid",
-        "reasons": [f"the attempt is {status}", *reasons],
+        "reasons": reasons or [f"the attempt is {status}"],
         "derive": {"status": "ok", "error": None, "skipped": {}},
         "checks": [],
         "tokens": None,

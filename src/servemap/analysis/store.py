@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from servemap.analysis.columns import column
 from servemap.analysis.requests import Request
 from servemap.telemetry.align import AlignedRow
 
@@ -65,28 +65,18 @@ TELEMETRY = pa.schema(
 
 def requests_table(rows: Sequence[Request]) -> Any:
     """Return a requests table, one row a request."""
-    columns = []
-    for position, field in enumerate(REQUESTS):
-        values = [row[position] for row in rows]
-        if pa.types.is_list(field.type) and field.name != "flags":
-            columns.append(_lists(values, field.type))
-        else:
-            columns.append(pa.array(values, field.type))
-    return pa.Table.from_arrays(columns, schema=REQUESTS)
-
-
-def _lists(arrays: list[Any], kind: Any) -> Any:
-    offsets = np.zeros(len(arrays) + 1, np.int32)
-    np.cumsum([array.size for array in arrays], out=offsets[1:])
-    joined = np.concatenate(arrays) if arrays else np.empty(0)
-    return pa.ListArray.from_arrays(offsets, pa.array(joined, kind.value_type), type=kind)
+    return _table(rows, REQUESTS)
 
 
 def telemetry_table(rows: Sequence[AlignedRow]) -> Any:
     """Return a telemetry table, one row a sample and segment."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(TELEMETRY)
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, TELEMETRY, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=TELEMETRY)
+    return _table(rows, TELEMETRY)
+
+
+def _table(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [column(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def write_table(path: Path, table: Any, attempt: int | None) -> None:

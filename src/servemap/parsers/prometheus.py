@@ -19,6 +19,10 @@ from servemap.parsers.values import integer, text
 # Buckets are most of an exposition and the parser is slow, so they go before it runs.
 _UNUSED_LINE = re.compile(r"^[^\s{#]+_(?:bucket|created)[\s{].*\n?", re.MULTILINE)
 _PROCESS_NOISE = ("python_", "process_", "http_")
+_COUNTING = ("counter", "histogram", "summary")
+# By convention, for a series that is not declared under its own name (OpenMetrics declares
+# `c` for `c_total`).
+_COUNTING_NAMES = ("_total", "_sum", "_count")
 # Labels that name the whole server, and so tell the series of one scrape apart only where
 # several models are served.
 _SERVER_LABELS = frozenset({"model_name", "model", "engine_type"})
@@ -42,7 +46,9 @@ def parse_exposition(exposition: str) -> tuple[Values, Values]:
         for sample in family.samples:
             if not math.isfinite(sample.value) or "quantile" in sample.labels:
                 continue
-            if family.type in ("counter", "histogram", "summary"):
+            if family.type in _COUNTING or (
+                family.type == "unknown" and sample.name.endswith(_COUNTING_NAMES)
+            ):
                 _store(counters, sample.name, sample.labels, sample.value)
             elif family.type in ("gauge", "unknown"):
                 _store(gauges, sample.name, sample.labels, sample.value)

@@ -31,7 +31,7 @@ class Reply:
         """The parsed body; None where it is no JSON."""
         try:
             return json.loads(self.text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     @property
@@ -50,6 +50,8 @@ def shorten(text: str, limit: int = 200) -> str:
 
 def fetch(url: str, timeout_s: float, body: dict[str, Any] | None = None) -> Reply:
     """Return the answer to a GET, or to a POST of `body` as JSON, within about `timeout_s`."""
+    if not url.startswith(("http://", "https://")):
+        return Reply(url, None, "", "not an http:// or https:// address")
     data = None if body is None else json.dumps(body).encode()
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     deadline = time.monotonic() + timeout_s

@@ -55,19 +55,21 @@ class NodeView:
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a listening socket; `process` is None where only the user is known."""
+    """Who holds a listening socket; `process` is None where only the user's number is known."""
 
     listener: Listener
     process: Process | None
-    user: str
 
     @property
     def text(self) -> str:
         """The owner in words."""
         address = f"{self.listener.address} port {self.listener.port}"
         if self.process is None:
-            return f"{address}: a process of user {self.user} whose pid is not visible from here"
-        return f"{address}: pid {self.process.pid} ({self.process.command}) of user {self.user}"
+            return (
+                f"{address}: a process of uid {self.listener.uid}, whose pid this user cannot see"
+            )
+        process = self.process
+        return f"{address}: pid {process.pid} ({process.command}) of user {process.user}"
 
 
 def parse_listeners(text: str) -> list[Listener]:
@@ -101,13 +103,15 @@ def _address(digits: str) -> str:
 def overlaps(address: str, bind: str) -> bool:
     """Return whether a socket on `address` and one on `bind` would get the same connections.
 
-    A host name may be any address, so it overlaps with all.
+    A host name may be any address, so it overlaps with all; `::` takes IPv4 too.
     """
     try:
         given = ipaddress.ip_address(bind)
     except ValueError:
         return True
     other = ipaddress.ip_address(address)
+    if given.version != other.version:
+        return any(one.version == 6 and one.is_unspecified for one in (given, other))
     return given == other or given.is_unspecified or other.is_unspecified
 
 
@@ -117,11 +121,11 @@ def port_owners(view: NodeView, port: int, bind: str) -> list[Owner]:
     for listener in parse_listeners(view.tcp) + parse_listeners(view.tcp6):
         if listener.port != port or not overlaps(listener.address, bind):
             continue
-        known = [view.processes.get(pid) for pid in view.sockets.get(listener.inode, ())]
-        processes = [process for process in known if process is not None]
-        owners += [Owner(listener, process, process.user) for process in processes]
+        pids = view.sockets.get(listener.inode, ())
+        processes = [view.processes[pid] for pid in pids if pid in view.processes]
+        owners += [Owner(listener, process) for process in processes]
         if not processes:
-            owners.append(Owner(listener, None, user_name(listener.uid)))
+            owners.append(Owner(listener, None))
     return owners
 
 
@@ -172,17 +176,19 @@ def read_process(pid: int) -> Process | None:
     """Return a process of this machine; None if it is gone."""
     folder = Path("/proc") / str(pid)
     try:
-        stat = parse_stat((folder / "stat").read_text(encoding="utf-8", errors="replace"))
+        text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
         words = (folder / "cmdline").read_bytes().split(b"\0")
         uid = folder.stat().st_uid
     except OSError:
         return None
+    stat = parse_stat(text)
     if stat is None:
         return None
     command = b" ".join(word for word in words if word).decode("utf-8", "replace")
-    command = _SECRET.sub(r"\1\2***", command)
+    # A zombie and a kernel thread have no command line: their short name is in brackets.
+    command = _SECRET.sub(r"\1\2***", command) or text[text.find("(") : text.rfind(")") + 1]
     parent, state, start = stat
-    return Process(pid, parent, start, state, command[:160] or "(no command)", user_name(uid))
+    return Process(pid, parent, start, state, command[:160], user_name(uid))
 
 
 def read_local_view() -> NodeView:

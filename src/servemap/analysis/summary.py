@@ -1,0 +1,183 @@
+"""summary.csv, summary.jsonl, aggregate.csv and the per-family telemetry tables of a run.
+
+Latencies are in ms with the unit in the name. A missing value is an empty cell (null in JSON,
+`-` in the telemetry tables). Figures of invalid repeats are in the summary as evidence and enter
+no aggregate; fall-back lengths are aggregated apart from planned ones.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from servemap.analysis.metrics import pick
+from servemap.analysis.repeats import Repeat, read_repeat
+from servemap.analysis.stats import repeats as repeat_statistics
+from servemap.analysis.tables import family_tables
+from servemap.model.canon import write_text_atomic
+
+KEY_COLUMNS = ("run", "variant", "case", "repeat", "attempt", "status", "verdict", "reasons")
+
+_LATENCIES = {
+    "ttft": ("p50", "p95", "p99", "max"),
+    "tpot": ("p50", "p95", "p99"),
+    "itl": ("p50", "p95", "p99", "max"),
+    "e2e": ("p50", "p95", "p99"),
+}
+
+# Column -> path in a segment's figures, and what it is multiplied by.
+FIGURES: dict[str, tuple[str, float]] = {
+    "request_s": ("request_s", 1),
+    "input_tok_s": ("input_tok_s", 1),
+    "agg_output_tps": ("agg_output_tps", 1),
+    "total_tok_s": ("total_tok_s", 1),
+    "cache_hit_rate": ("cache_hit_rate", 1),
+    "weighted_tok_s": ("weighted_tok_s", 1),
+    "goodput_req_s": ("goodput_req_s", 1),
+    "mean_in_flight": ("mean_in_flight", 1),
+    "req_output_tps_p10": ("req_output_tps.p10", 1),
+    "req_output_tps_p50": ("req_output_tps.p50", 1),
+    **{
+        f"{name}_{point}_ms": (f"{name}_s.{point}", 1e3)
+        for name, points in _LATENCIES.items()
+        for point in points
+    },
+}
+
+_COUNTS = {
+    "window_s": "window_s",
+    "requests": "requests",
+    "ok": "ok",
+    "failed": "failed",
+    "timed_out": "timed_out",
+    "retried": "retried",
+    "input_tokens_planned": "tokens.input_planned",
+    "input_tokens": "tokens.input_actual",
+    "output_tokens_planned": "tokens.output_planned",
+    "output_tokens": "tokens.output_actual",
+    "cached_tokens": "tokens.cached",
+    "ttft_n": "ttft_s.n",
+    "itl_n": "itl_s.n",
+}
+
+# Column -> figure that an injection changed, in percent.
+INTERFERENCE = {
+    "injected_output_tps_change_pct": "agg_output_tps",
+    "injected_ttft_p95_change_pct": "ttft_p95_s",
+    "injected_tpot_p95_change_pct": "tpot_p95_s",
+    "injected_e2e_p95_change_pct": "e2e_p95_s",
+}
+
+AGGREGATED = (
+    "request_s",
+    "input_tok_s",
+    "agg_output_tps",
+    "total_tok_s",
+    "cache_hit_rate",
+    "weighted_tok_s",
+    "goodput_req_s",
+    "req_output_tps_p10",
+    "ttft_p50_ms",
+    "ttft_p95_ms",
+    "tpot_p50_ms",
+    "tpot_p95_ms",
+    "itl_p50_ms",
+    "itl_p99_ms",
+    "e2e_p50_ms",
+    "e2e_p95_ms",
+    *INTERFERENCE,
+)
+STATISTICS = ("mean", "cv", "ci95_low", "ci95_high")
+GROUP = ("run", "variant", "case", "lengths", "isl", "osl")
+
+Row = dict[str, Any]
+
+
+def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
+    """Write the summary files of a run and return the summary's rows.
+
+    Args:
+        run_dir: results/RUN.
+        plan_rows: what was planned, as {variant, case, repeat}; what is not there is `not_run`.
+    """
+    repeats = [read_repeat(run_dir, row) for row in plan_rows]
+    rows = [summary_row(run_dir.name, repeat) for repeat in repeats]
+    columns = list(rows[0]) if rows else list(KEY_COLUMNS)
+    write_text_atomic(run_dir / "summary.csv", to_csv(columns, rows))
+    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
+    write_text_atomic(run_dir / "summary.jsonl", "".join(lines))
+    aggregates = aggregate(rows)
+    columns = list(aggregates[0]) if aggregates else [*GROUP, "planned", "n"]
+    write_text_atomic(run_dir / "aggregate.csv", to_csv(columns, aggregates))
+    for family, (columns, table) in family_tables(repeats).items():
+        path = run_dir / "tables" / f"case_{family}_summary.csv"
+        write_text_atomic(path, to_csv(columns, table))
+    return rows
+
+
+def summary_row(run: str, repeat: Repeat) -> Row:
+    """Return one row of summary.csv."""
+    block = repeat.headline.get("metrics")
+    lengths = repeat.lengths
+    row: Row = {
+        "run": run,
+        "variant": repeat.variant,
+        "case": repeat.case,
+        "repeat": repeat.repeat,
+        "attempt": repeat.attempt,
+        "status": repeat.status,
+        "verdict": repeat.verdict,
+        "reasons": "; ".join(repeat.reasons),
+        "kind": repeat.spec.get("kind"),
+        "lengths": lengths.kind,
+        "isl": lengths.isl,
+        "osl": lengths.osl,
+        "concurrency": repeat.steady.get("concurrency"),
+        "segment": repeat.headline.get("name"),
+    }
+    row.update({name: pick(block, path) for name, path in _COUNTS.items()})
+    for name, (path, factor) in FIGURES.items():
+        value = pick(block, path)
+        row[name] = None if value is None else value * factor
+    changes: Row = next(iter((repeat.metrics.get("interference") or {}).values()), {})
+    for name, figure in INTERFERENCE.items():
+        row[name] = pick(changes, f"change.{figure}.change_pct")
+    return row
+
+
+def aggregate(rows: Iterable[Row]) -> list[Row]:
+    """Return one row a variant, case and lengths: statistics over its valid repeats."""
+    rows = list(rows)
+    planned = {
+        (row["variant"], row["case"]): {"isl": row["isl"], "osl": row["osl"]}
+        for row in rows
+        if row["lengths"] == "planned" and row["isl"] is not None
+    }
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        # A repeat without a record has no lengths of its own: it was planned as its siblings.
+        known = planned.get((row["variant"], row["case"]), {}) if row["isl"] is None else {}
+        groups.setdefault(tuple((row | known)[name] for name in GROUP), []).append(row)
+    result: list[Row] = []
+    for key, members in groups.items():
+        valid = [row for row in members if row["verdict"] == "valid"]
+        line: Row = dict(zip(GROUP, key, strict=True))
+        line |= {"planned": len(members), "n": len(valid)}
+        for name in AGGREGATED:
+            values = [row[name] for row in valid if row[name] is not None]
+            found = repeat_statistics(values)
+            line[f"{name}_n"] = found.n
+            line.update({f"{name}_{part}": getattr(found, part) for part in STATISTICS})
+        result.append(line)
+    return result
+
+
+def to_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
+    """Return CSV text with a header; None is an empty cell."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

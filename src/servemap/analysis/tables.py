@@ -1,0 +1,110 @@
+"""Telemetry of every case and segment, one table a family (cpu, memory, network, ...)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from servemap.analysis.repeats import Repeat
+from servemap.analysis.stats import distribution
+from servemap.analysis.store import read_table
+from servemap.parsers.values import mapping, sequence
+from servemap.telemetry.catalogue import families, family_of
+
+MISSING = "-"
+COLUMNS = (
+    "variant",
+    "case",
+    "repeat",
+    "attempt",
+    "verdict",
+    "segment",
+    "node",
+    "collector",
+    "entity",
+    "process",
+    "metric",
+    "unit",
+    "n",
+    "mean",
+    "p95",
+    "max",
+    "coverage",
+)
+
+Table = tuple[list[str], list[dict[str, Any]]]
+Series = tuple[str, str, str, str, str, str]
+"""Segment, node, collector, entity, metric, unit."""
+
+
+def family_tables(repeats: Iterable[Repeat]) -> dict[str, Table]:
+    """Return {family: (columns, rows)}; rows of what was not measured hold `-`."""
+    tables: dict[str, Table] = {name: (list(COLUMNS), []) for name in families()}
+    for repeat in repeats:
+        found = _repeat_rows(repeat)
+        for name, (_, rows) in tables.items():
+            rows.extend(found.get(name) or [_blank(repeat)])
+    return tables
+
+
+def _blank(repeat: Repeat) -> dict[str, Any]:
+    row = dict.fromkeys(COLUMNS, MISSING)
+    return row | {
+        "variant": repeat.variant,
+        "case": repeat.case,
+        "repeat": repeat.repeat,
+        "attempt": MISSING if repeat.attempt is None else repeat.attempt,
+        "verdict": repeat.verdict,
+    }
+
+
+def _repeat_rows(repeat: Repeat) -> dict[str, list[dict[str, Any]]]:
+    covered = {
+        (c.get("segment"), c.get("node"), c.get("collector")): c.get("coverage")
+        for c in map(mapping, sequence(repeat.metrics.get("coverage")))
+    }
+    processes = mapping(repeat.metrics.get("processes"))
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for series, values in inside_values(repeat).items():
+        segment, node, collector, entity, metric, unit = series
+        family = family_of(collector, metric)
+        if family is None:
+            continue
+        figures = distribution(values) or {}
+        ratio = covered.get((segment, node, collector))
+        rows.setdefault(family, []).append(
+            _blank(repeat)
+            | {
+                "segment": segment,
+                "node": node,
+                "collector": collector,
+                "entity": entity,
+                "process": mapping(processes.get(node)).get(entity, MISSING),
+                "metric": metric,
+                "unit": unit,
+                "n": len(values),
+                **{name: figures.get(name, MISSING) for name in ("mean", "p95", "max")},
+                "coverage": MISSING if ratio is None else ratio,
+            }
+        )
+    return rows
+
+
+def inside_values(repeat: Repeat) -> dict[Series, list[float]]:
+    """Return every series' values inside the segments, in the order of the file.
+
+    A series that was sampled around a segment and never inside it is there and empty.
+    """
+    result: dict[Series, list[float]] = {}
+    if not repeat.metrics or repeat.attempt is None:
+        return result
+    table = read_table(repeat.folder / "telemetry.parquet", repeat.attempt)
+    if table is None:
+        return result
+    names = ("segment", "node", "collector", "entity", "metric", "unit")
+    columns = [table[name].to_pylist() for name in names]
+    flags, values = table["inside"].to_pylist(), table["value"].to_pylist()
+    for *series, inside, value in zip(*columns, flags, values, strict=True):
+        segment, node, collector, entity, metric, unit = series
+        own = result.setdefault((segment, node, collector, entity, metric, unit), [])
+        if inside:
+            own.append(value)
+    return result

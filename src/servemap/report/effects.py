@@ -1,0 +1,199 @@
+"""Sections on what happened inside the window: interference and telemetry."""
+
+from typing import Any
+
+from servemap.analysis.metrics import COMPARED, pick
+from servemap.analysis.repeats import Repeat
+from servemap.analysis.stats import P99_SAMPLES, distribution
+from servemap.analysis.tables import inside_values
+from servemap.parsers.values import mapping
+from servemap.report.document import Cell, Plot, Section, Table, Tone
+from servemap.report.numbers import bit_rate, change, percent, plain, size
+from servemap.report.run import Run
+
+_COMPARED_TITLES = {
+    "agg_output_tps": "Output tok/s",
+    "request_s": "Requests/s",
+    "ttft_p50_s": "TTFT P50 ms",
+    "ttft_p95_s": "TTFT P95 ms",
+    "tpot_p50_s": "TPOT P50 ms",
+    "tpot_p95_s": "TPOT P95 ms",
+    "itl_p99_s": "ITL P99 ms",
+    "itl_max_s": "ITL max ms",
+    "e2e_p95_s": "E2E P95 ms",
+    "req_output_tps_p10": "Output TPS P10",
+}
+
+
+def interference(run: Run) -> Section:
+    """What injected requests did to the steady stream beside them."""
+    changes: list[list[Cell]] = []
+    gaps: list[list[Cell]] = []
+    for repeat in run.valid:
+        label = [Cell(repeat.case), Cell(f"{repeat.variant} r{repeat.repeat}")]
+        for stream, found in mapping(repeat.metrics.get("interference")).items():
+            for figure in COMPARED:
+                row = mapping(mapping(found).get("change")).get(figure) or {}
+                factor = 1e3 if figure.endswith("_s") and figure != "request_s" else 1
+                values = [pick(row, side) for side in ("control", "injected")]
+                if values == [None, None]:
+                    continue
+                delta = pick(row, "change_pct")
+                changes.append(
+                    [
+                        *label,
+                        Cell(stream),
+                        Cell(_COMPARED_TITLES[figure]),
+                        *(Cell(plain(None if v is None else v * factor)) for v in values),
+                        Cell(change(delta), tone=_harm(figure, delta)),
+                    ]
+                )
+            for tag in ("overlaps_injection", "steady"):
+                block = mapping(mapping(found).get("itl_s")).get(tag)
+                gaps.append([*label, Cell(stream), Cell(tag.replace("_", " ")), *_gap_cells(block)])
+    if not changes:
+        return Section(
+            "interference", "Mixed interference", ["No valid case with an injection was measured."]
+        )
+    columns = ["Case", "Variant", "Stream", "Figure", "Control", "Injected", "Change"]
+    table = Table(
+        columns,
+        changes,
+        frozenset(columns[4:]),
+        "The steady stream with and without the injection, each over its own window",
+    )
+    columns = [
+        "Case",
+        "Variant",
+        "Stream",
+        "Gaps that",
+        "n",
+        "ITL P50 ms",
+        "ITL P95 ms",
+        "ITL P99 ms",
+        "ITL max ms",
+    ]
+    tagged = Table(
+        columns,
+        gaps,
+        frozenset(columns[4:]),
+        "ITL of the injected segment, by whether the gap overlaps an injected request",
+    )
+    return Section("interference", "Mixed interference", tables=[table, tagged])
+
+
+def _harm(figure: str, delta: float | None) -> Tone:
+    if delta is None or abs(delta) < 1:
+        return ""
+    more_is_better = figure in ("agg_output_tps", "request_s", "req_output_tps_p10")
+    return "good" if (delta > 0) == more_is_better else "bad"
+
+
+def _gap_cells(block: Any) -> list[Cell]:
+    n = pick(block, "n")
+    cells = [Cell(plain(n))]
+    for point in ("p50", "p95", "p99", "max"):
+        value = pick(block, point)
+        flag = "n < 100" if point == "p99" and n is not None and n < P99_SAMPLES else ""
+        cells.append(Cell(plain(None if value is None else value * 1e3), flag))
+    return cells
+
+
+def telemetry_table(run: Run) -> Table:
+    """Means and maxima inside the window, one row a valid repeat, segment and node."""
+    columns = [
+        "Case",
+        "Variant",
+        "Segment",
+        "Node",
+        "CPU mean",
+        "Busiest core mean",
+        "Server CPU mean",
+        "Server RSS max",
+        "Memory used max",
+        "Network rx mean",
+        "Network tx mean",
+        "Coverage",
+    ]
+    rows: list[list[Cell]] = []
+    for repeat in run.valid:
+        values = inside_values(repeat)
+        keys = dict.fromkeys((segment, node) for segment, node, *_ in values)
+        for segment, node in keys:
+            own = {
+                (entity, metric): found
+                for (s, n, _, entity, metric, _), found in values.items()
+                if (s, n) == (segment, node)
+            }
+            rows.append(
+                [
+                    Cell(repeat.case),
+                    Cell(f"{repeat.variant} r{repeat.repeat}"),
+                    Cell(segment),
+                    Cell(node),
+                    *_host_cells(own),
+                    Cell(_least_coverage(repeat, segment, node)),
+                ]
+            )
+    note = (
+        "Inside the measured window only. CPU: 100 % is the whole machine; server CPU: 100 % is "
+        "one core. Network without loopback."
+    )
+    return Table(columns, rows, frozenset(columns[4:]), note)
+
+
+def _host_cells(values: dict[tuple[str, str], list[float]]) -> list[Cell]:
+    def figure(entity: str, metric: str, name: str) -> Any:
+        return pick(distribution(values.get((entity, metric), [])), name)
+
+    cores = [
+        pick(distribution(found), "mean") or 0.0
+        for (entity, metric), found in values.items()
+        if metric == "cpu_util" and entity != "cpu_all" and found
+    ]
+    traffic = []
+    for metric in ("net_rx", "net_tx"):
+        means = [
+            pick(distribution(found), "mean") or 0.0
+            for (entity, name), found in values.items()
+            if name == metric and entity != "lo" and found
+        ]
+        traffic.append(bit_rate(sum(means)) if means else "-")
+    server = figure("server", "proc_cpu", "mean")
+    whole = figure("cpu_all", "cpu_util", "mean")
+    return [
+        Cell("-" if whole is None else f"{plain(round(whole, 1))} %"),
+        Cell(f"{plain(round(max(cores), 1))} %" if cores else "-"),
+        Cell("-" if server is None else f"{plain(round(server, 1))} %"),
+        Cell(size(figure("server", "proc_rss", "max"))),
+        Cell(size(figure("memory", "mem_used", "max"))),
+        *(Cell(value) for value in traffic),
+    ]
+
+
+def _least_coverage(repeat: Repeat, segment: str, node: str) -> str:
+    rows = [
+        row
+        for row in map(mapping, repeat.metrics.get("coverage") or [])
+        if (row.get("segment"), row.get("node")) == (segment, node)
+    ]
+    known = [c for c in (pick(row, "coverage") for row in rows) if c is not None]
+    if not known:
+        return "too short" if rows else "-"
+    return percent(min(known), 0)
+
+
+def telemetry(run: Run, plots: list[Plot], left_out: int) -> Section:
+    """Telemetry cut to the window: one table of all valid repeats, a figure a case and variant."""
+    table = telemetry_table(run)
+    if not table.rows:
+        return Section(
+            "telemetry", "Telemetry in the window", ["No telemetry of a valid repeat was found."]
+        )
+    paragraphs = []
+    if left_out:
+        paragraphs.append(
+            f"{left_out} more case and variant pairs have telemetry; their figures are left out "
+            "here and their tables are in tables/."
+        )
+    return Section("telemetry", "Telemetry in the window", paragraphs, [table], plots)

@@ -1,0 +1,141 @@
+"""The environment as it was frozen, and what changed on the nodes between before and after."""
+
+from typing import Any
+
+from servemap.parsers.values import integer, mapping, sequence, text
+from servemap.report.document import Block, Cell, Section, Table, cell
+from servemap.report.numbers import moment, size
+from servemap.report.run import Run
+
+_DEPTH = 3
+_LONGEST = 400
+# Sections with tables of their own, and lists that would bury the rest.
+_APART = frozenset({"workflow", "packages", "commands", "env", "models", "schema", "taken_ns"})
+# Counters and times change by themselves and are no difference.
+_VOLATILE = frozenset({"counters", "taken_ns", "schema"})
+
+
+def environment(run: Run) -> Section:
+    """Facts of each node, models, the workflow's own state, and the before/after difference."""
+    tables: list[Table] = []
+    nodes = list(run.freezes)
+    facts = {node: _flat(mapping(run.freezes[node].get("facts")), _APART) for node in nodes}
+    keys = dict.fromkeys(key for found in facts.values() for key in found)
+    rows = [[Cell(key), *(cell(facts[node].get(key)) for node in nodes)] for key in keys]
+    if rows:
+        tables.append(Table(["Fact", *nodes], rows, caption="Frozen facts of the nodes"))
+    if models := _models(run):
+        tables.append(
+            Table(["Node", "File", "Size", "sha256"], models, frozenset({"Size"}), "Model files")
+        )
+    if variables := _variables(run):
+        tables.append(
+            Table(
+                ["Node", "Variable", "Value"],
+                variables,
+                caption="Environment variables that matter (redacted)",
+            )
+        )
+    tables.append(_difference(run))
+    workflow = next(
+        (mapping(mapping(f.get("facts")).get("workflow")) for f in run.freezes.values()), {}
+    )
+    if workflow:
+        rows = [[Cell(key), cell(value)] for key, value in _flat(workflow, _APART).items()]
+        tables.insert(0, Table(["Workflow", ""], rows, caption="The workflow itself"))
+    blocks = []
+    if packages := mapping(workflow.get("packages")):
+        listed = [f"{name} {version}" for name, version in sorted(packages.items())]
+        blocks.append(Block(f"Packages of the controller ({len(listed)})", [", ".join(listed)]))
+    paragraphs = [] if nodes else ["No frozen facts were found for this run."]
+    return Section("environment", "Environment", paragraphs, tables, blocks=blocks)
+
+
+def _flat(value: dict[str, Any], leave_out: frozenset[str]) -> dict[str, str]:
+    """Return nested facts as {dotted key: text}, lists and deep parts in one line."""
+    result: dict[str, str] = {}
+
+    def walk(item: Any, path: tuple[str, ...]) -> None:
+        if isinstance(item, dict) and item and len(path) < _DEPTH:
+            for key, inner in item.items():
+                if len(path) > 0 or key not in leave_out:
+                    walk(inner, (*path, str(key)))
+        elif item not in (None, "", [], {}):
+            result[".".join(path)] = _shortened(_inline(item))
+
+    walk(value, ())
+    return result
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_inline(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_inline, value))
+    return str(value)
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= _LONGEST else value[:_LONGEST] + " ..."
+
+
+def _models(run: Run) -> list[list[Cell]]:
+    rows = []
+    for node, record in run.freezes.items():
+        for item in map(mapping, sequence(mapping(record.get("facts")).get("models"))):
+            digest = text(item.get("sha256")) or text(item.get("error"))
+            rows.append(
+                [Cell(node), cell(item.get("path")), Cell(size(item.get("size"))), cell(digest)]
+            )
+    return rows
+
+
+def _variables(run: Run) -> list[list[Cell]]:
+    return [
+        [Cell(node), Cell(name), cell(value)]
+        for node, record in run.freezes.items()
+        for name, value in mapping(mapping(record.get("facts")).get("env")).items()
+    ]
+
+
+def _difference(run: Run) -> Table:
+    """Differences of cards, containers and network between the two snapshots of each node."""
+    columns = ["Node", "What", "Before", "After"]
+    rows: list[list[Cell]] = []
+    nodes = list(dict.fromkeys(node for node, _ in run.snapshots))
+    for node in nodes:
+        before, after = (run.snapshots.get((node, when)) for when in ("before", "after"))
+        if not before or not after:
+            gone = "after" if before else "before"
+            rows.append(
+                [Cell(node), Cell(f"no snapshot from {gone} the run"), cell(None), cell(None)]
+            )
+            continue
+        states = [_state(record) for record in (before, after)]
+        keys = dict.fromkeys([*states[0], *states[1]])
+        changed = [key for key in keys if states[0].get(key) != states[1].get(key)]
+        rows += [
+            [Cell(node), Cell(key), *(cell(state.get(key)) for state in states)] for key in changed
+        ]
+        if not changed:
+            when = " and ".join(moment(integer(r.get("taken_ns"))) for r in (before, after))
+            rows.append([Cell(node), Cell("no difference"), Cell(when), cell(None)])
+    if not nodes:
+        rows.append([cell(None), Cell("no snapshots were taken"), cell(None), cell(None)])
+    caption = "Cards, containers and network before and after the run"
+    return Table(columns, rows, caption=caption)
+
+
+def _state(record: dict[str, Any]) -> dict[str, str]:
+    result: dict[str, str] = {}
+
+    def walk(item: Any, path: tuple[str, ...]) -> None:
+        if isinstance(item, dict):
+            for key, inner in item.items():
+                if key not in _VOLATILE:
+                    walk(inner, (*path, str(key)))
+        else:
+            result[".".join(path)] = _shortened(_inline(item)) if item not in (None, []) else ""
+
+    walk(mapping(record.get("state")), ())
+    return result

@@ -1,0 +1,128 @@
+"""Sections on what is missing: failures, what was not measured, files that could not be read."""
+
+from typing import Any
+
+from servemap.analysis.repeats import Repeat
+from servemap.analysis.stats import P99_SAMPLES
+from servemap.parsers.values import mapping, sequence
+from servemap.report.document import Block, Cell, Section, Table, cell
+from servemap.report.records import reasons_of
+from servemap.report.results import outcome
+from servemap.report.run import Run
+
+
+def failures(run: Run) -> Section:
+    """Everything that failed, was not run or is not valid, with its reasons."""
+    rows = []
+    for repeat in run.repeats:
+        kind = outcome(repeat)
+        if kind != "valid":
+            rows.append(
+                [
+                    Cell(repeat.case),
+                    Cell(f"{repeat.variant} r{repeat.repeat}"),
+                    cell(repeat.attempt),
+                    Cell(kind.replace("_", " "), tone="warn" if kind == "not_run" else "bad"),
+                    cell("; ".join(repeat.reasons)),
+                    cell(_errors(repeat)),
+                ]
+            )
+    blocks = [
+        Block(
+            f"Last lines of the server's log, variant {variant} (launch failed)",
+            [str(line) for line in sequence(record.get("log_tail"))],
+        )
+        for variant, record in run.launches.items()
+        if record.get("status") == "failed" and record.get("log_tail")
+    ]
+    if not rows and not blocks:
+        return Section("failures", "Failures", ["Every planned repeat was measured and is valid."])
+    table = Table(["Case", "Variant", "Attempt", "Outcome", "Reasons", "Errors of requests"], rows)
+    note = "Figures of these repeats are in summary.csv as evidence; no plot or mean uses them."
+    return Section(
+        "failures",
+        "Failures and invalid repeats",
+        [note] if rows else [],
+        [table] if rows else [],
+        blocks=blocks,
+    )
+
+
+def _errors(repeat: Repeat) -> str:
+    errors = mapping(repeat.metrics.get("errors"))
+    return "; ".join(f"{count} x {reason}" for reason, count in errors.items())
+
+
+def not_measured(run: Run) -> Section:
+    """What this report does not know, so that silence is not taken for a good result."""
+    rows: list[list[Cell]] = []
+
+    def add(what: str, why: str) -> None:
+        rows.append([Cell(what), Cell(why)])
+
+    for repeat in run.repeats:
+        if repeat.status == "not_run":
+            add(f"{repeat.variant}/{repeat.case} r{repeat.repeat}", "; ".join(repeat.reasons))
+    for (variant, case), record in run.captures.items():
+        if record.get("status") != "ok":
+            add(f"profile of {variant}/{case}", reasons_of(record).text)
+    for name, record in run.baselines.items():
+        if record.get("status") != "ok":
+            add(f"baseline {name}", reasons_of(record).text)
+    valid = run.valid
+    blocks = [mapping(segment.get("metrics")) for r in valid for segment in r.segments]
+    if blocks and all(block.get("goodput_req_s") is None for block in blocks):
+        add("goodput and the SLO frontier", "the campaign declares no SLO")
+    if blocks and all(block.get("weighted_tok_s") is None for block in blocks):
+        add(
+            "weighted token throughput",
+            "the campaign declares no weights, or the server does not report cached tokens",
+        )
+    if any(mapping(block.get("tokens")).get("cached") is None for block in blocks):
+        add("cache hits of some cases", "the server does not report cached tokens")
+    few = sum(0 < int(mapping(block.get("ttft_s")).get("n") or 0) < P99_SAMPLES for block in blocks)
+    if few:
+        add(
+            "a P99 of requests",
+            f"{few} of {len(blocks)} segments have fewer than "
+            f"{P99_SAMPLES} requests: their P99 is close to the slowest one",
+        )
+    for flag, count in _flags(blocks).items():
+        add(f"{count} requests: {flag.replace('_', ' ')}", _FLAG_MEANINGS.get(flag, ""))
+    once = sum(row["planned"] == 1 for row in run.aggregates)
+    if once:
+        add("run-to-run noise", f"{once} of {len(run.aggregates)} cases have one repeat")
+    cards = [mapping(f.get("facts")).get("accelerators") for f in run.freezes.values()]
+    if run.freezes and not any(cards):
+        add("accelerator telemetry", "no accelerator was found on the nodes")
+    if not rows:
+        return Section("not-measured", "Not measured", ["Nothing that was planned is missing."])
+    return Section("not-measured", "Not measured", tables=[Table(["What", "Why"], rows)])
+
+
+_FLAG_MEANINGS = {
+    "multi_token_chunks": "several tokens in one event: ITL spreads the gap over them",
+    "chunk_tokens_estimated": "the server gives a total only: tokens are spread evenly over events",
+    "more_chunks_than_tokens": "more text events than counted tokens: ITL is per event",
+    "hidden_first_tokens": "the first event holds many tokens: TTFT includes them, TPOT is null",
+    "first_token_not_visible": "no event showed the token: TTFT is an upper bound",
+    "no_usage": "the server sent no token counts",
+    "prompt_tokens_differ": "the server counted another prompt length than was asked",
+    "event_times_run_backwards": "the events' times are not in order: no latency is given",
+}
+
+
+def _flags(blocks: list[dict[str, Any]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for block in blocks:
+        for flag, count in mapping(block.get("flags")).items():
+            counts[flag] = counts.get(flag, 0) + count
+    return counts
+
+
+def problems(run: Run) -> Section:
+    """Files that could not be read, or not wholly."""
+    rows = [[Cell(problem)] for problem in run.problems]
+    if not rows:
+        return Section("problems", "Input files", ["Every file that was read is whole."])
+    return Section("problems", "Input files", tables=[Table(["Missing, damaged or cut"], rows)])

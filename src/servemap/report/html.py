@@ -1,0 +1,41 @@
+"""A report as one HTML file that makes no network request."""
+
+import json
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from servemap.report.document import Document
+
+
+def to_html(document: Document) -> str:
+    """Return the report with plotly.js, styles and data inline; all text is escaped."""
+    environment = Environment(
+        loader=PackageLoader("servemap.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["script_json"] = script_json
+    plots = [plot for section in document.sections for plot in section.plots]
+    loader = environment.loader
+    assert loader is not None
+    style, _, _ = loader.get_source(environment, "style.css")
+    script, _, _ = loader.get_source(environment, "plots.js")
+    return environment.get_template("report.html.j2").render(
+        document=document,
+        style=Markup(style),
+        script=Markup(script),
+        plotly=Markup(get_plotlyjs()) if plots else None,
+    )
+
+
+def script_json(value: Any) -> Markup:
+    """Return JSON that may stand inside a script element, whatever its texts hold."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)

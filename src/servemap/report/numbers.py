@@ -1,0 +1,86 @@
+"""Numbers, sizes and times as people read them; None is `-`."""
+
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+from servemap.parsers.values import integer, number
+
+MISSING = "-"
+
+
+def plain(value: Any) -> str:
+    """Return a number with about four significant digits and thousands separators."""
+    known = number(value)
+    if known is None:
+        return MISSING
+    size = abs(known)
+    if size >= 1000 or (known == int(known) and size < 1e15):
+        return f"{known:,.0f}"
+    for least, digits in ((100, 1), (10, 2), (1, 2), (0.1, 3)):
+        if size >= least:
+            return f"{known:.{digits}f}"
+    return f"{known:.2g}"
+
+
+def percent(value: Any, digits: int = 1) -> str:
+    """Return a share of one as a percentage."""
+    known = number(value)
+    return MISSING if known is None else f"{known * 100:.{digits}f} %"
+
+
+def change(value: Any) -> str:
+    """Return a change in percent with its sign, two decimals."""
+    known = number(value)
+    return MISSING if known is None else f"{known:+.2f} %"
+
+
+def seconds(value: Any) -> str:
+    """Return a duration in seconds as s, or min and s."""
+    known = number(value)
+    if known is None:
+        return MISSING
+    if known < 120:
+        return f"{plain(round(known, 2))} s"
+    return f"{int(known // 60)} min {int(known % 60)} s"
+
+
+def size(value: Any) -> str:
+    """Return bytes in binary units."""
+    known = number(value)
+    if known is None:
+        return MISSING
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(known) < 1024:
+            return f"{plain(known) if unit == 'B' else plain(round(known, 1))} {unit}"
+        known /= 1024
+    return f"{plain(round(known, 1))} TiB"
+
+
+def bit_rate(value: Any) -> str:
+    """Return bytes/s as bits/s in decimal units."""
+    known = number(value)
+    if known is None:
+        return MISSING
+    bits = known * 8
+    for unit in ("bit/s", "kbit/s", "Mbit/s"):
+        if abs(bits) < 1000:
+            return f"{plain(bits)} {unit}"
+        bits /= 1000
+    return f"{plain(bits)} Gbit/s"
+
+
+def moment(value: Any, zone: tzinfo | None = None) -> str:
+    """Return epoch ns as local date and time with the zone's UTC offset."""
+    known = integer(value)
+    if known is None:
+        return MISSING
+    try:
+        utc = datetime.fromtimestamp(known / 1e9, UTC)
+        return utc.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S ") + _offset(utc, zone)
+    except (OverflowError, ValueError, OSError):
+        return MISSING
+
+
+def _offset(utc: datetime, zone: tzinfo | None) -> str:
+    offset = utc.astimezone(zone).strftime("%z")
+    return f"UTC{offset[:3]}:{offset[3:5]}"

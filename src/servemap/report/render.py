@@ -1,0 +1,89 @@
+"""report.md and report/index.html of a run, from whatever is in its folder."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import servemap
+from servemap.model.canon import write_text_atomic
+from servemap.parsers.values import text
+from servemap.report import effects, environment, gaps, plots, records, results
+from servemap.report.document import Document, Section
+from servemap.report.html import to_html
+from servemap.report.markdown import to_markdown
+from servemap.report.numbers import moment
+from servemap.report.run import Run, read_run
+
+
+def render(run_dir: Path, plan_rows: Sequence[dict[str, Any]], *, partial: bool = False) -> None:
+    """Write report.md and report/index.html, or report/partial.md and report/partial.html.
+
+    A missing or damaged input is a named line of the report.
+
+    Args:
+        run_dir: results/RUN.
+        plan_rows: what was planned, as {variant, case, repeat}.
+        partial: the campaign has not ended in good order; no declared output is written.
+
+    Raises:
+        OSError: the report cannot be written.
+    """
+    document = build(read_run(run_dir, plan_rows), partial)
+    folder = run_dir / "report"
+    if partial:
+        markdown, html, link = folder / "partial.md", folder / "partial.html", "partial.html"
+    else:
+        markdown, html, link = run_dir / "report.md", folder / "index.html", "report/index.html"
+    write_text_atomic(html, to_html(document))
+    write_text_atomic(markdown, to_markdown(document, link))
+
+
+def build(run: Run, partial: bool) -> Document:
+    """Return the report as a document."""
+    banners = []
+    if partial:
+        done = sum(repeat.status != "not_run" for repeat in run.repeats)
+        banners.append(
+            f"Partial report: the campaign has not ended in good order; {done} of "
+            f"{len(run.repeats)} planned repeats were tried."
+        )
+    if run.simulated:
+        banners.append(f"Simulated, not measured: {', '.join(run.simulated)}.")
+    created = moment(run.manifest.get("created_ns"))
+    subtitle = (
+        f"Run {run.name}, created {created}; report of servemap {servemap.__version__}, "
+        f"{moment(time.time_ns())}. Times carry their zone's UTC offset."
+    )
+    title = text(run.campaign.get("title")) or f"servemap run {run.name}"
+    drawn, left_out = plots.telemetry_plots(run)
+    return Document(
+        title,
+        subtitle,
+        banners,
+        [
+            results.summary(run),
+            results.cases(run),
+            Section(
+                "plots",
+                "Throughput and latency",
+                _none_drawn(run),
+                plots=[*plots.throughput_plots(run), *plots.latency_plots(run)],
+            ),
+            results.spread(run),
+            effects.interference(run),
+            effects.telemetry(run, drawn, left_out),
+            records.baselines(run),
+            records.captures(run),
+            records.server(run),
+            gaps.failures(run),
+            gaps.not_measured(run),
+            environment.environment(run),
+            records.definitions(),
+            gaps.problems(run),
+        ],
+    )
+
+
+def _none_drawn(run: Run) -> list[str]:
+    return [] if run.valid else ["No valid repeat: nothing is plotted."]

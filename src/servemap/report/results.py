@@ -1,0 +1,229 @@
+"""Sections on what was measured: summary, cases, repeats, interference, telemetry tables."""
+
+from servemap.analysis.repeats import Repeat
+from servemap.analysis.stats import change_percent
+from servemap.analysis.summary import Row
+from servemap.parsers.values import mapping, text
+from servemap.report.document import MISSING, Cell, Section, Table, Tile, Tone, cell
+from servemap.report.numbers import change, percent, plain, seconds
+from servemap.report.run import Run, engine_of
+
+# Column, figure, and whether more is better.
+CASE_FIGURES: tuple[tuple[str, str, bool], ...] = (
+    ("Output tok/s", "agg_output_tps", True),
+    ("Input tok/s", "input_tok_s", True),
+    ("TTFT P50 ms", "ttft_p50_ms", False),
+    ("TTFT P95 ms", "ttft_p95_ms", False),
+    ("TPOT P50 ms", "tpot_p50_ms", False),
+    ("TPOT P95 ms", "tpot_p95_ms", False),
+    ("ITL P99 ms", "itl_p99_ms", False),
+    ("E2E P95 ms", "e2e_p95_ms", False),
+    ("Output TPS P10", "req_output_tps_p10", True),
+)
+_TONES: dict[str, Tone] = {"valid": "good", "invalid": "bad", "not_run": "warn", "failed": "bad"}
+
+
+def summary(run: Run) -> Section:
+    """What was run, how much of it is valid, and the top-line numbers of each variant."""
+    counts = {"valid": 0, "invalid": 0, "failed": 0, "not_run": 0}
+    for repeat in run.repeats:
+        counts[outcome(repeat)] += 1
+    model = mapping(run.campaign.get("model"))
+    nodes = [mapping(node) for node in run.campaign.get("nodes") or []]
+    names = ", ".join(f"{n.get('id')} ({n.get('role')})" for n in nodes)
+    what: list[tuple[str, str | None]] = [
+        ("Model", text(model.get("name")) or text(model.get("path"))),
+        ("Engine", engine_of(run)),
+        ("Nodes", names),
+        ("Variants", ", ".join(run.variants)),
+        ("Cases", f"{len(run.cases)} cases, {len(run.repeats)} planned repeats"),
+        ("Measured windows", seconds(sum(row["window_s"] or 0 for row in run.rows))),
+    ]
+    tiles = [
+        Tile("planned repeats", str(len(run.repeats))),
+        *(
+            Tile(label.replace("_", " "), str(n), tone=_TONES[label] if n else "muted")
+            for label, n in counts.items()
+        ),
+    ]
+    top = Table(
+        [
+            "Variant",
+            "Valid",
+            "Best output tok/s",
+            "Best input tok/s",
+            "Lowest TTFT P50 ms",
+            "Lowest TPOT P50 ms",
+            "Injection: output",
+            "Injection: TPOT P95",
+        ],
+        [_top_line(run, variant) for variant in run.variants],
+        frozenset(
+            {
+                "Valid",
+                "Best output tok/s",
+                "Best input tok/s",
+                "Lowest TTFT P50 ms",
+                "Lowest TPOT P50 ms",
+                "Injection: output",
+                "Injection: TPOT P95",
+            }
+        ),
+        "Top line of each variant: means over valid repeats, with the case they come from",
+    )
+    facts = Table(["What was run", ""], [[Cell(k), cell(v)] for k, v in what])
+    return Section("summary", "Summary", tables=[top, facts], tiles=tiles)
+
+
+def outcome(repeat: Repeat) -> str:
+    """Return valid, invalid (measured, but not to be used), failed or not_run."""
+    if repeat.status in ("failed", "not_run"):
+        return repeat.status
+    return "valid" if repeat.valid else "invalid"
+
+
+def _top_line(run: Run, variant: str) -> list[Cell]:
+    rows = [row for row in run.aggregates if row["variant"] == variant and row["n"]]
+    planned = [repeat for repeat in run.repeats if repeat.variant == variant]
+    valid = sum(repeat.valid for repeat in planned)
+
+    def extreme(figure: str, most: bool) -> Cell:
+        known = [row for row in rows if row[f"{figure}_mean"] is not None]
+        if not known:
+            return MISSING
+        best = (max if most else min)(known, key=lambda row: row[f"{figure}_mean"])
+        return Cell(plain(best[f"{figure}_mean"]), best["case"])
+
+    def injected(figure: str) -> Cell:
+        known = [row for row in rows if row[f"{figure}_mean"] is not None]
+        return Cell(change(known[0][f"{figure}_mean"]), known[0]["case"]) if known else MISSING
+
+    return [
+        Cell(variant),
+        Cell(f"{valid} of {len(planned)}", tone="" if valid == len(planned) else "warn"),
+        extreme("agg_output_tps", True),
+        extreme("input_tok_s", True),
+        extreme("ttft_p50_ms", False),
+        extreme("tpot_p50_ms", False),
+        injected("injected_output_tps_change_pct"),
+        injected("injected_tpot_p95_change_pct"),
+    ]
+
+
+def cases(run: Run) -> Section:
+    """Every case, variants side by side, with the change against the reference variant."""
+    reference = run.reference
+    rows: list[list[Cell]] = []
+    for name in run.cases:
+        own = [row for row in run.aggregates if row["case"] == name]
+        for position, row in enumerate(own):
+            base = next(
+                (
+                    other
+                    for other in own
+                    if other["variant"] == reference
+                    and all(other[k] == row[k] for k in ("lengths", "isl", "osl"))
+                ),
+                None,
+            )
+            compare = base if row["variant"] != reference else None
+            rows.append(_case_row(run, row, compare, name if position == 0 else ""))
+    columns = ["Case", "ISL / OSL", "C", "Variant", "Valid", *(c for c, _, _ in CASE_FIGURES)]
+    numeric = frozenset(columns) - {"Case", "Variant"}
+    notes = [
+        f"Means over valid repeats; the second line is the change against {reference} at the same "
+        "lengths. A change no larger than the spread of repeats is noise.",
+        "A mixed case shows its control segment; the injection is below. Output TPS P10 is the "
+        "low tail of the single requests' output speed.",
+    ]
+    return Section("cases", "Cases", notes, [Table(columns, rows, numeric, groups=True)])
+
+
+def _case_row(run: Run, row: Row, base: Row | None, name: str) -> list[Cell]:
+    concurrency = next(
+        (
+            r["concurrency"]
+            for r in run.rows
+            if (r["variant"], r["case"]) == (row["variant"], row["case"]) and r["concurrency"]
+        ),
+        None,
+    )
+    lengths = f"{plain(row['isl'])} / {plain(row['osl'])}"
+    fallback = row["lengths"] == "fallback"
+    whole = row["n"] == row["planned"]
+    tone: Tone = "" if whole else "warn" if row["n"] else "bad"
+    return [
+        Cell(name),
+        Cell(lengths, "fallback" if fallback else "", "warn" if fallback else ""),
+        cell(concurrency),
+        Cell(row["variant"]),
+        Cell(f"{row['n']}/{row['planned']}", tone=tone),
+        *(_figure(row, base, figure, more) for _, figure, more in CASE_FIGURES),
+    ]
+
+
+def _figure(row: Row, base: Row | None, figure: str, more_is_better: bool) -> Cell:
+    value = row[f"{figure}_mean"]
+    if value is None:
+        return MISSING
+    delta = change_percent(base[f"{figure}_mean"], value) if base else None
+    if delta is None:
+        return Cell(plain(value))
+    tone: Tone = "" if abs(delta) < 1 else "good" if (delta > 0) == more_is_better else "bad"
+    return Cell(plain(value), change(delta), tone)
+
+
+def spread(run: Run) -> Section:
+    """Repeats of a case: CV and 95 % interval, and every repeat by itself."""
+    figures = (
+        ("Output tok/s", "agg_output_tps"),
+        ("TTFT P95 ms", "ttft_p95_ms"),
+        ("TPOT P95 ms", "tpot_p95_ms"),
+        ("E2E P95 ms", "e2e_p95_ms"),
+    )
+    repeated = [row for row in run.aggregates if row["planned"] > 1]
+    if not repeated:
+        return Section("repeats", "Repeats", ["No case was planned with more than one repeat."])
+    rows = []
+    for row in repeated:
+        cells = [Cell(row["case"]), Cell(row["variant"]), Cell(f"{row['n']}/{row['planned']}")]
+        for _, figure in figures:
+            cells.append(_mean_and_interval(row, figure))
+            cells.append(
+                cell(None if row[f"{figure}_cv"] is None else percent(row[f"{figure}_cv"]))
+            )
+        rows.append(cells)
+    columns = ["Case", "Variant", "Valid"]
+    for title, _ in figures:
+        columns += [title, f"CV of {title.split()[0]} {title.split()[1]}"]
+    spread_table = Table(
+        columns,
+        rows,
+        frozenset(columns[2:]),
+        "Mean with the 95 % interval (Student's t), and the coefficient of variation",
+    )
+    each = Table(
+        ["Case", "Variant", "Repeat", "Attempt", "Outcome", *(t for t, _ in figures), "Reasons"],
+        [
+            [
+                Cell(row["case"]),
+                Cell(row["variant"]),
+                Cell(str(row["repeat"])),
+                cell(row["attempt"]),
+                Cell(outcome(repeat).replace("_", " "), tone=_TONES[outcome(repeat)]),
+                *(Cell(plain(row[f])) for _, f in figures),
+                cell(row["reasons"]),
+            ]
+            for repeat, row in zip(run.repeats, run.rows, strict=True)
+            if any((row["variant"], row["case"]) == (g["variant"], g["case"]) for g in repeated)
+        ],
+        frozenset({"Repeat", "Attempt", *(t for t, _ in figures)}),
+        "Every repeat",
+    )
+    return Section("repeats", "Repeats", tables=[spread_table, each])
+
+
+def _mean_and_interval(row: Row, figure: str) -> Cell:
+    low, high = row[f"{figure}_ci95_low"], row[f"{figure}_ci95_high"]
+    note = "" if low is None else f"{plain(low)} to {plain(high)}"
+    return Cell(plain(row[f"{figure}_mean"]), note)

@@ -1,0 +1,125 @@
+import pytest
+from runbuilder import request
+
+from servemap.analysis.requests import parse_requests
+from servemap.analysis.verdict import (
+    check_client,
+    check_collectors,
+    check_requests,
+    default_limits,
+    resolve_limits,
+    verdict,
+)
+from servemap.model.errors import ConfigError
+from servemap.parsers.jsonl import JsonLine
+from servemap.telemetry.align import Coverage
+
+LIMITS = default_limits()
+
+
+def check(name, records, sent=None, fixed=True, cache=False):
+    lines = [JsonLine(n, r) for n, r in enumerate(records, 1)]
+    checks = check_requests(parse_requests(lines, {}).rows, sent, fixed, cache, LIMITS)
+    return next(c for c in checks if c.name == name)
+
+
+def usage(given=64, out=4, cached=0):
+    return {"prompt_tokens": given, "completion_tokens": out, "cached_tokens": cached}
+
+
+@pytest.mark.parametrize(("failed", "ok"), [(0, True), (1, True), (2, False)])
+def test_error_share(failed, ok):
+    records = [request(k, status="failed" if k < failed else "ok") for k in range(100)]
+    found = check("error_share", records)
+    assert (found.value, found.ok) == (failed / 100, ok)
+
+
+def test_no_request_at_all_is_invalid():
+    assert check("requests_recorded", []).ok is False
+    assert check("error_share", []).ok is None
+
+
+def test_a_lost_record_is_seen():
+    assert check("requests_recorded", [request(1)], sent=2).ok is False
+    assert check("requests_recorded", [request(1)], sent=1).ok is True
+
+
+def test_short_answers_fail_only_where_the_length_was_fixed():
+    records = [request(1, osl=100, usage=usage(out=37))]
+    assert check("output_tokens_vs_plan", records).ok is False
+    assert check("output_tokens_vs_plan", records, fixed=False).ok is None
+    longer = [request(1, osl=100, usage=usage(out=137))]
+    assert check("output_tokens_vs_plan", longer, fixed=False).ok is False
+
+
+def test_unknown_output_is_no_pass():
+    assert check("output_tokens_vs_plan", [request(1, usage=None)]).ok is False
+
+
+@pytest.mark.parametrize(
+    ("asked", "counted", "ok"),
+    [(1024, 1107, False), (1024, 1030, True), (64, 65, True), (64, 66, False)],
+)
+def test_prompt_lengths(asked, counted, ok):
+    found = check("input_tokens_vs_plan", [request(1, isl=asked, usage=usage(given=counted))])
+    assert found.ok is ok
+    assert (str(counted) in found.note) is not ok
+
+
+def test_unplanned_cache_hits():
+    hit = [request(1, isl=1000, usage=usage(given=1000, cached=900))]
+    assert check("unplanned_cache_hits", hit).ok is False
+    assert check("unplanned_cache_hits", hit, cache=True).ok is None
+    assert check("unplanned_cache_hits", [request(1, usage=usage(cached=None))]).ok is None
+
+
+def test_client_checks():
+    good = {"status": "ok", "max_lag_ms": 2.0, "cpu_s": 1.0, "started_ns": 0, "ended_ns": 4 * 10**9}
+    assert [c.ok for c in check_client(good, LIMITS)] == [True, True, True]
+    busy = {**good, "cpu_s": 3.9, "max_lag_ms": 500.0, "status": "failed"}
+    assert [c.ok for c in check_client(busy, LIMITS)] == [False, False, False]
+    assert [c.ok for c in check_client({}, LIMITS)] == [False, None, None]
+
+
+def covered(samples, expected, too_short=False):
+    ratio = None if too_short else min(samples / expected, 1.0)
+    return Coverage("head", "proc", "main", samples, expected, ratio, 0.5, too_short)
+
+
+def collectors(status="ok", required=True):
+    return {"head/proc": {"status": status, "required": required}}
+
+
+@pytest.mark.parametrize(
+    ("coverage", "ok"),
+    [
+        (covered(10, 10.0), True),
+        (covered(7, 10.0), False),
+        (covered(3, 3.98), True),
+        (covered(0, 10.0), False),
+        (covered(1, 2.0, too_short=True), None),
+    ],
+)
+def test_coverage(coverage, ok):
+    found = check_collectors(collectors(), [coverage], LIMITS)
+    assert [c.ok for c in found] == [True, ok]
+
+
+def test_a_required_collector_that_failed_or_left_nothing():
+    found = check_collectors(collectors("failed"), [], LIMITS)
+    assert [c.ok for c in found] == [False, False]
+    assert check_collectors(collectors("failed", required=False), [], LIMITS) == []
+
+
+def test_verdict_says_why():
+    checks = check_client({"status": "failed", "max_lag_ms": 500.0}, LIMITS)
+    outcome, reasons = verdict(checks)
+    assert outcome == "invalid"
+    assert reasons == ["client_status: failed, limit ok", "client_lag_ms: 500, limit 100"]
+    assert verdict([]) == ("valid", [])
+
+
+def test_limits_by_name():
+    assert resolve_limits({"error_share": 0.5})["error_share"] == 0.5
+    with pytest.raises(ConfigError, match="eror_share"):
+        resolve_limits({"eror_share": 0.5})

@@ -1,0 +1,104 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servemap.parsers.jsonl import JsonLine
+from servemap.parsers.prometheus import parse_exposition, parse_scrapes
+
+S = 1_000_000_000
+
+TEXT = """\
+# HELP vllm:num_requests_running Running.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="tiny"} 2.0
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="tiny"} NaN
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="tiny"} 100.0
+vllm:generation_tokens_created{engine="0",model_name="tiny"} 1.7e+09
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_sum{engine="0",model_name="tiny"} 3.5
+vllm:time_to_first_token_seconds_bucket{engine="0",le="0.1",model_name="tiny"} 4.0
+vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="tiny"} 5.0
+vllm:time_to_first_token_seconds_count{engine="0",model_name="tiny"} 5.0
+# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{block_size="16"} 1.0
+# TYPE process_cpu_seconds_total counter
+process_cpu_seconds_total 8.0
+"""
+ENGINE = 'server{engine="0"}'
+
+
+def scrape(second, body, **changes):
+    return {"t_ns": (1000 + second) * S, "mono_ns": second * S, "ms": 1, "text": body, **changes}
+
+
+def parse(*records, interval=1.0):
+    return parse_scrapes([JsonLine(n, r) for n, r in enumerate(records, 1)], interval)
+
+
+def test_gauges_counters_and_histogram_totals():
+    gauges, counters = parse_exposition(TEXT)
+    assert gauges == {(ENGINE, "vllm:num_requests_running"): 2.0}
+    assert counters == {
+        (ENGINE, "vllm:generation_tokens_total"): 100.0,
+        (ENGINE, "vllm:time_to_first_token_seconds_sum"): 3.5,
+        (ENGINE, "vllm:time_to_first_token_seconds_count"): 5.0,
+    }
+
+
+def test_two_served_models_stay_apart():
+    text = '# TYPE g gauge\ng{model_name="a"} 1\ng{model_name="b"} 2\n'
+    gauges, _ = parse_exposition(text)
+    assert gauges == {("server", "g"): 1.0, ('server{model_name="b"}', "g"): 2.0}
+
+
+def test_counters_become_rates_that_end_with_their_interval():
+    later = TEXT.replace(
+        '_total{engine="0",model_name="tiny"} 100.0', '_total{engine="0",model_name="tiny"} 150.0'
+    )
+    parsed = parse(scrape(0, TEXT), scrape(2, later))
+    rates = {s.metric: s for s in parsed.samples if s.unit == "per_s"}
+    tokens = rates["vllm:generation_tokens_total"]
+    assert (tokens.value, tokens.from_ns, tokens.t_ns) == (25.0, 1000 * S, 1002 * S)
+    running = [s.value for s in parsed.samples if s.metric == "vllm:num_requests_running"]
+    assert running == [2.0, 2.0]
+
+
+def test_a_broken_scrape_is_skipped_and_the_rate_spans_it():
+    body = "# TYPE c counter\nc_total {}\n"
+    parsed = parse(
+        scrape(0, body.format(0)),
+        scrape(1, "c_total{oops 1\n"),
+        {"t_ns": 1002 * S, "mono_ns": 2 * S, "error": "Connection refused"},
+        scrape(3, "<html>502</html>"),
+        scrape(4, body.format(40)),
+    )
+    assert [s.line for s in parsed.skipped] == [2, 3, 4]
+    assert "Connection refused" in parsed.skipped[1].reason
+    assert [s.value for s in parsed.samples if s.unit == "per_s"] == [10.0]
+    assert parsed.times_ns == [1000 * S, 1004 * S]
+
+
+def test_a_restarted_server_gives_no_negative_rate():
+    body = "# TYPE c counter\nc_total {}\n"
+    parsed = parse(*(scrape(k, body.format(v)) for k, v in enumerate((100, 5, 25))))
+    assert [s.value for s in parsed.samples] == [20.0]
+
+
+@pytest.mark.parametrize("record", [{}, {"t_ns": 1, "mono_ns": "x", "text": ""}])
+def test_a_scrape_without_times_is_skipped(record):
+    assert len(parse(record).skipped) == 1
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_parser(body):
+    parsed = parse(scrape(0, body))
+    assert len(parsed.times_ns) + len(parsed.skipped) == 1
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_a_gauge_is_its_value_or_missing(value):
+    gauges, _ = parse_exposition(f"# TYPE g gauge\ng {value!r}\n")
+    expected = {("server", "g"): value} if abs(value) < float("inf") else {}
+    assert gauges == expected
