@@ -288,6 +288,18 @@ def test_start_folder_that_shadows_the_package(demo: Path, port: int, tmp_path: 
     assert str(demo / "engine") in evidence
 
 
+def test_a_package_that_a_patch_links_to_is_no_shadow(
+    demo: Path, port: int, tmp_path: Path
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "llamaserve").symlink_to(demo / "engine" / "llamaserve")
+    root = tmp_path / "linked"
+    root.symlink_to(tmp_path / "real")
+    with server(demo, port, tmp_path, root=root) as running:
+        assert running.wait().ok
+        assert failed(running.gates()) == []
+
+
 def test_other_model_name_and_shorter_context(demo: Path, port: int, tmp_path: Path) -> None:
     settings = Settings(context=4096, max_active=2)
     with server(demo, port, tmp_path, alias="other", settings=settings) as running:
@@ -311,6 +323,18 @@ def test_patched_setting_is_in_effect(demo: Path, port: int, tmp_path: Path) -> 
     assert start["settings"]["n_ubatch"] == 64
     assert start["module"] == str(root / "llamaserve" / "__main__.py")
     assert not list(root.rglob("__pycache__"))
+
+
+def test_finished_prompts_leave_the_shared_cache(demo: Path, port: int, tmp_path: Path) -> None:
+    """Else what is measured depends on what was measured before it."""
+    settings = Settings(context=2048, max_active=4)
+    with server(demo, port, tmp_path, settings=settings) as running:
+        assert running.wait().ok
+        for start in (300, 400, 500, 600):
+            prompt = [start, *range(start, start + 99)] * 6
+            body = {"model": "tiny", "prompt": prompt, "max_tokens": 1}
+            assert fetch(f"{running.url}/v1/completions", 20, body).error is None
+        assert "failed to find a memory slot" not in running.log_text
 
 
 def test_wrong_option_is_named(demo: Path, port: int, tmp_path: Path) -> None:

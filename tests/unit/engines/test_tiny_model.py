@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,18 @@ def test_a_patched_copy_is_kept_and_named(tmp_path: Path) -> None:
     assert again.kept == [settings]
     assert [path.name for path in again.written] == ["__init__.py"]
     assert "N_UBATCH = 64" in settings.read_text()
+
+
+def test_the_demo_patch_changes_one_setting(tmp_path: Path) -> None:
+    root = tiny_model.install(tmp_path).package_root
+    settings = root / "llamaserve" / "settings.py"
+    before = settings.read_text()
+    patch = Path(__file__).parents[3] / "config" / "patches" / "ubatch-64.diff"
+    subprocess.run(["git", "apply", str(patch)], cwd=root, check=True)
+    assert settings.read_text() == before.replace("N_UBATCH = 512", "N_UBATCH = 64") != before
+
+
+def test_the_package_stands_alone() -> None:
+    """Its copy runs under an interpreter that need not have servemap."""
+    for source in tiny_model.PACKAGE.glob("*.py"):
+        assert "servemap" not in source.read_text()

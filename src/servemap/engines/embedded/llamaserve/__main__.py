@@ -93,6 +93,14 @@ def effective(params: xllamacpp.CommonParams) -> dict[str, Any]:
     }
 
 
+def module_path(file: Path) -> str:
+    """Return this file's path: links resolved up to the folder that Python found the package in.
+
+    The package itself may be a link that a patch made; that it lies in the right folder counts.
+    """
+    return str(file.parent.parent.resolve() / file.parent.name / file.name)
+
+
 def check(args: argparse.Namespace) -> None:
     """Refuse what llama.cpp would only report in the middle of its own lines."""
     model = Path(args.model).absolute()
@@ -116,7 +124,7 @@ def start(args: argparse.Namespace) -> xllamacpp.Server:
     params = parameters(args)
     facts = {
         "pid": os.getpid(),
-        "module": os.path.realpath(__file__),
+        "module": module_path(Path(__file__).absolute()),
         "python": sys.version.split()[0],
         "xllamacpp": xllamacpp.__version__,
         "settings": effective(params),
