@@ -14,7 +14,7 @@ from agent_process import WAIT_S, Supervised, agent_argv, wait_for
 
 from servemap.onnode.ident import is_alive, read_stat
 from servemap.onnode.supervise import exit_record
-from servemap.onnode.sweep import marked
+from servemap.onnode.sweep import marked, sweep
 
 IGNORE_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 # A daemon as daemon(7) makes it: a grandchild in a session of its own, its parent gone.
@@ -40,6 +40,7 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     if one.process is not None and one.process.poll() is None:
         one.process.terminate()
         one.process.wait(WAIT_S)
+    sweep(f"boot-{tmp_path}", 0)
 
 
 def test_exit_code_log_and_environment_are_kept(supervised: Supervised) -> None:
