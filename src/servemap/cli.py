@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -79,14 +79,6 @@ def run_context(folder: Path) -> Context:
     return load_context(manifest["campaign"])
 
 
-def plan_rows(context: Context) -> list[dict[str, Any]]:
-    """Return the planned repeats as rows for the summary and the report."""
-    return [
-        {"variant": variant, "case": case, "repeat": repeat}
-        for variant, case, repeat in context.plan.items().repeats
-    ]
-
-
 @app.command()
 def plan(
     targets: Annotated[list[str] | None, typer.Argument(help="Phases; all if absent.")] = None,
@@ -115,8 +107,9 @@ def plan(
     print(cli_show.plan_summary(items, rows, launches, nodes))
     if state.without_metadata(context):
         print(
-            "\nThese results have no Snakemake metadata: Snakemake may measure them again. "
-            "Adopt them first with: snakemake --touch"
+            "\nThese results have no Snakemake metadata (.snakemake was not copied with them): "
+            "Snakemake keeps them, but it will not notice what is marked as changed above. "
+            "Measure that with: snakemake -f PATH/meta.json"
         )
 
 
@@ -127,7 +120,7 @@ def status(run: RunName = None) -> None:
     context = run_context(folder)
     print(f"run {context.run}")
     print(cli_show.status_lines(state.live(context), state.planned_repeats(context)))
-    print(result_table(folder, plan_rows(context), last=5))
+    print(result_table(folder, context.plan.rows(), last=5))
 
 
 @app.command()
@@ -159,7 +152,7 @@ def stop(
 def table(run: RunName = None) -> None:
     """Print the result table of a run and where its report is."""
     folder = find_run(run)
-    rows = plan_rows(run_context(folder))
+    rows = run_context(folder).plan.rows()
     print(result_table(folder, rows))
     report = folder / "report" / "index.html"
     if report.exists():
@@ -173,7 +166,7 @@ def report(
 ) -> None:
     """Render the summary tables and the report from what is on disk, without Snakemake."""
     folder = find_run(run)
-    rows = plan_rows(run_context(folder))
+    rows = run_context(folder).plan.rows()
     if not partial:
         summarize(folder, rows)
     render(folder, rows, partial=partial)
@@ -191,7 +184,7 @@ def finish(run: str) -> None:
         for old in (folder / "report").glob("partial.*"):
             old.unlink()
         return
-    render(folder, plan_rows(run_context(folder)), partial=True)
+    render(folder, run_context(folder).plan.rows(), partial=True)
     print(f"not everything that is planned was measured; so far: {folder}/report/partial.html")
 
 
@@ -199,7 +192,7 @@ def finish(run: str) -> None:
 def gate(run: RunName = None) -> None:
     """Exit with 1 unless every planned repeat was measured and is valid."""
     folder = find_run(run)
-    problems = failures(folder, plan_rows(run_context(folder)))
+    problems = failures(folder, run_context(folder).plan.rows())
     for problem in problems:
         print(problem)
     if problems:

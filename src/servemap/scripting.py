@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from servemap.model.errors import ServemapError
+from servemap.model.errors import OrphanedError, ServemapError
 
 
 class InterruptedByController(BaseException):
@@ -39,6 +39,9 @@ def rule_script(log: Path) -> Iterator[None]:
         except InterruptedByController:
             handle.write("ended by the controller\n")
             sys.exit(130)
+        except OrphanedError:
+            handle.write("the controller died; the next one goes on from here\n")
+            sys.exit(1)
         except ServemapError as error:
             handle.write(f"{error}\n")
             sys.exit(f"error: {error}")

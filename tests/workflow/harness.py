@@ -117,11 +117,9 @@ class Project:
         for name in COPIED:
             source = ROOT / name
             if source.is_symlink():
-                (folder / name).symlink_to(os.readlink(source))
+                (folder / name).symlink_to(source.readlink())
             elif source.is_dir():
-                shutil.copytree(
-                    source, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-                )
+                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy2(source, folder / name)
         project = cls(folder, port)

@@ -188,15 +188,20 @@ def test_pruned_attempt_reruns_nothing(done: Project) -> None:
     assert done.snakemake().nothing
 
 
-def test_results_copied_without_metadata(done: Project, tmp_path: Path) -> None:
-    """Snakemake may run everything again (or nothing): `servemap plan` says so beforehand."""
+def test_results_copied_without_metadata(done: Project) -> None:
+    """Snakemake keeps the results but no longer sees changes; `servemap plan` does, and says so."""
     shutil.rmtree(done.folder / ".snakemake")
+    assert done.snakemake().nothing
     plan = done.servemap("plan", "--configfile", "campaign.yaml")
     assert plan.returncode == 0, plan.stderr
-    assert "--touch" in plan.stdout
-    assert done.snakemake("--touch").code == 0
-    assert done.snakemake().nothing
-    assert "--touch" not in done.servemap("plan", "--configfile", "campaign.yaml").stdout
+    assert "no Snakemake metadata" in plan.stdout
+    campaign = done.campaign()
+    campaign["cases"][0]["isl"] = "9K"
+    done.write_campaign(campaign)
+    plan = done.servemap("plan", "--configfile", "campaign.yaml")
+    assert plan.stdout.count("changed, is measured again") == 2
+    target = "results/small/cases/baseline/prefill/r1/meta.json"
+    expect(done.snakemake("-f", target), {"case": 1}, ["baseline/prefill/r1"])
 
 
 def test_results_copied_with_metadata(done: Project, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def derive_code(wildcards):
 
 
 def summary_spec(wildcards):
-    return canonical_json([list(key) for key in PLAN.items().repeats])
+    return canonical_json(PLAN.rows())
 
 
 def summary_code(wildcards):

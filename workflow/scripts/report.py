@@ -4,13 +4,9 @@ import json
 from pathlib import Path
 
 from servemap.report.render import render
-
 from servemap.scripting import rule_script
 
 if __name__ == "__main__":
     with rule_script(Path(snakemake.log[0])):
-        rows = [
-            {"variant": variant, "case": case, "repeat": repeat}
-            for variant, case, repeat in json.loads(snakemake.params.spec)
-        ]
+        rows = json.loads(snakemake.params.spec)
         render(Path(snakemake.output.md).parent, rows)

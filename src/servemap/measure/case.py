@@ -27,13 +27,13 @@ from servemap.measure.load import fallback_case, load_spec
 from servemap.measure.record import Attempt, close_attempt, known_attempts, open_attempt
 from servemap.model import results
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import NodeError, ServemapError
+from servemap.model.errors import NodeError, OrphanedError, ServemapError
 from servemap.nodes.base import ProcessId
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.ensure import ensure_server
 from servemap.server.events import append_event
-from servemap.server.locks import server_lock
+from servemap.server.locks import controller_alive, server_lock
 from servemap.server.start import NotRunError, Served, finish
 
 
@@ -57,6 +57,9 @@ def run_case(context: Context, job: Job, output: Path) -> dict[str, Any]:
 
     Returns the meta record. Bad luck of the server, the network or the load is recorded, not
     raised; what is raised is a fault of the controller itself, such as a full disk.
+
+    Raises:
+        OrphanedError: the controller died while the load ran; the attempt stays open.
     """
     repeat_dir = results.repeat_dir(context.run, job.variant, job.case, job.repeat)
     with server_lock(context.run_dir, f"case {job.label}"):
@@ -123,6 +126,8 @@ def _measure(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any]:
             attempt,
             {**identity, "server": _server(served), "status": "failed", "reasons": [str(error)]},
         )
+    except OrphanedError:
+        raise
     except BaseException:
         _abandon(context, attempt, identity)
         raise
@@ -163,6 +168,7 @@ def _load(
             metrics_url=endpoints.metrics,
             heartbeat=process.heartbeat_path(context.workdir(context.plan.head)),
             until=attempt.raw / "client.json",
+            max_s=case["case_timeout_s"] + 2 * MARGIN_S,
         ),
         attempt.raw / "collect.log",
     )
@@ -194,7 +200,13 @@ def _finish_load(
 ) -> dict[str, Any]:
     node = context.head
     timeout_s = context.plan.cases[job.case].case_timeout_s + MARGIN_S
-    early = wait_client(node, client, time.monotonic() + timeout_s, _alive(context, served))
+    early = wait_client(
+        node,
+        client,
+        time.monotonic() + timeout_s,
+        _alive(context, served),
+        lambda: controller_alive(context.run_dir),
+    )
     loaded = time.monotonic()
     stop_collectors(node, collectors)
     stopped = time.monotonic()

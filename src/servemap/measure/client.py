@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from servemap.model.attempts import read_json
+from servemap.model.errors import OrphanedError
 from servemap.nodes.base import Node, ProcessId
 
 POLL_S = 0.05
@@ -30,15 +31,21 @@ def wait_client(
     client: ProcessId,
     deadline: float,
     server_alive: Callable[[], bool],
+    controller_alive: Callable[[], bool],
 ) -> str | None:
     """Wait until the client is done; return why it was ended early, or None.
 
     A client whose server died gets `END_S` seconds to note the errors that it sees.
+
+    Raises:
+        OrphanedError: the controller died; the client goes on for the next one to adopt.
     """
     look = 0
     while node.alive(client):
         time.sleep(POLL_S)
         look += 1
+        if look % 5 == 0 and not controller_alive():
+            raise OrphanedError
         if time.monotonic() > deadline:
             node.stop(client, END_S)
             return "the load client did not end in time and was stopped"

@@ -49,6 +49,7 @@ def collector_spec(
     metrics_url: str | None,
     heartbeat: str,
     until: Path,
+    max_s: float,
 ) -> dict[str, Any]:
     """Return the agent's `collect` spec; a collector whose source is missing is left out."""
     runs: list[dict[str, Any]] = []
@@ -66,6 +67,7 @@ def collector_spec(
         "ready_file": str(folder / "collect.ready"),
         "renew": heartbeat,
         "until": str(until.resolve()),
+        "max_s": max_s,
         "collectors": runs,
     }
 

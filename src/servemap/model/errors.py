@@ -46,3 +46,7 @@ class LaunchError(ServemapError):
 
 class ParseError(ServemapError):
     """Raw output that no parser can read; never raised for one bad line among good ones."""
+
+
+class OrphanedError(Exception):
+    """The controller of this job is gone; what runs on the nodes is left to the next one."""

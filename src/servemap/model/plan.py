@@ -100,6 +100,13 @@ class Plan:
             ],
         )
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return every planned repeat as `{variant, case, repeat}`, for tables and reports."""
+        return [
+            {"variant": variant, "case": case, "repeat": repeat}
+            for variant, case, repeat in self.items().repeats
+        ]
+
     def _collect(self, name: str, into: list[str]) -> None:
         for required in self.phases[name].requires:
             self._collect(required, into)

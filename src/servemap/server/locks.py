@@ -54,6 +54,11 @@ def _runs(process: ProcessId) -> bool:
     return process.boot_id == machine_boot_id() and is_alive(process.pid, process.start)
 
 
+def controller_alive(run_dir: Path) -> bool:
+    """Whether the controller that began the run's session still runs."""
+    return holder_alive(read_holder(run_dir / ".session.json"))
+
+
 def say_holder(holder: dict[str, Any]) -> str:
     """Return a holder in words."""
     since = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(holder.get("since_ns", 0) / 1e9))

@@ -166,5 +166,18 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
             f"{node.name}, pid {process.pid if process else '?'}",
             "end it by hand, then start again",
         )
+    _sweep(node, running, grace_s)
     forget(node, workdir)
     return state
+
+
+def _sweep(node: Node, running: Running, grace_s: float) -> None:
+    """End what a killed supervisor left behind: workers in sessions of their own."""
+    argv = node.agent_argv("sweep", "--boot-id", running.boot_id, "--grace", str(grace_s))
+    done = node.run(argv, timeout_s=grace_s + 30)
+    if done.code != 0:
+        raise LaunchError(
+            f"processes of the server of variant {running.variant} are left: {done.stdout.strip()}",
+            node.name,
+            "end them by hand, then start again",
+        )
