@@ -119,7 +119,7 @@ def test_a_killed_client_leaves_nothing_that_looks_whole(pyz, server, tmp_path, 
     process = subprocess.Popen(command("python3", pyz, port, out), stderr=subprocess.PIPE)
     assert reached.wait(30)
     # Time for the client to read the token that was sent.
-    time.sleep(0.3)
+    time.sleep(0.5)
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
     assert (out / "client.json").exists() is whole

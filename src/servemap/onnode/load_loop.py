@@ -115,9 +115,11 @@ class Loop:
             if now >= next_tick:
                 next_tick = now + int(TICK_S * 1e9)
                 self._tick(now)
-            if self._stopped or not (self._active or self._due or self._timeline):
+            if self._stopped:
                 return
             self._start_due()
+            if not (self._active or self._due or self._timeline):
+                return
             now = monotonic_ns()
             hungry = self._hungry(now)
             wait = 0.0 if hungry else self._wait_s(now)
@@ -202,7 +204,7 @@ class Loop:
             outcome = "refused"
             if error.errno in OUT_OF_FILES:
                 outcome, self._stopped = "aborted", f"{error.strerror}: raise ulimit -n"
-            self._end_call(call, outcome, str(error), time.monotonic_ns())
+            self._end_call(call, outcome, _said(error), time.monotonic_ns())
             return
         conn.call = call
         conn.reused = conn.connected_ns is not None
@@ -218,7 +220,7 @@ class Loop:
         except BlockingIOError:
             count = 0
         except OSError as error:
-            self._lost(conn, call, str(error))
+            self._lost(conn, call, _said(error))
             return
         if call.sent_ns is None:
             call.sent_ns = now
@@ -240,7 +242,7 @@ class Loop:
             except BlockingIOError:
                 return
             except OSError as error:
-                self._lost(conn, call, str(error))
+                self._lost(conn, call, _said(error))
                 return
             if not conn.rest:
                 conn.rest = None
@@ -253,9 +255,9 @@ class Loop:
             self._pool.lost(conn)
         elif isinstance(data, OSError):
             if conn.connected_ns is None:
-                self._finish(conn, "refused", str(data), when)
+                self._finish(conn, "refused", _said(data), when)
             else:
-                self._lost(conn, call, str(data))
+                self._lost(conn, call, _said(data))
         elif not data:
             if call.response.end():
                 self._finish(conn, "complete", "", when)
@@ -276,7 +278,7 @@ class Loop:
         A server may close an idle connection while a request is on its way (RFC 9112, 9.3.1);
         only then, and only before any byte of an answer, is a second try the same request.
         """
-        if conn.reused and call.attempts == 1 and call.response.last_ns is None:
+        if conn.reused and call.response.last_ns is None:
             self._active.discard(conn)
             self._pool.lost(conn)
             self._start(call, None)
@@ -303,3 +305,7 @@ class Loop:
         lane.ended(outcome == "complete" and call.response.status == 200)
         if lane.closed:
             self._due.append((lane, when))
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or str(error)

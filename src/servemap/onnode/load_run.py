@@ -253,7 +253,7 @@ def find_address(target: Target) -> Tuple[Optional[Address], str]:
             try:
                 probe.connect(address)
             except OSError as error:
-                problem = str(error)
+                problem = error.strerror or str(error)
             else:
                 return (family, address), ""
     return None, f"cannot connect to {where}: {problem}"

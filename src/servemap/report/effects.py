@@ -2,19 +2,17 @@
 
 from typing import Any
 
-from servemap.analysis.metrics import COMPARED, pick
+from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import P99_SAMPLES, distribution
 from servemap.analysis.tables import inside_values
 from servemap.parsers.values import mapping
-from servemap.report.document import Cell, Plot, Section, Table, Tone
+from servemap.report.document import MISSING, Cell, Plot, Section, Table, Tone
 from servemap.report.numbers import bit_rate, change, percent, plain, size
 from servemap.report.run import Run
 
 _COMPARED_TITLES = {
     "agg_output_tps": "Output tok/s",
-    "request_s": "Requests/s",
-    "ttft_p50_s": "TTFT P50 ms",
     "ttft_p95_s": "TTFT P95 ms",
     "tpot_p50_s": "TPOT P50 ms",
     "tpot_p95_s": "TPOT P95 ms",
@@ -23,6 +21,7 @@ _COMPARED_TITLES = {
     "e2e_p95_s": "E2E P95 ms",
     "req_output_tps_p10": "Output TPS P10",
 }
+_MORE_IS_BETTER = ("agg_output_tps", "req_output_tps_p10")
 
 
 def interference(run: Run) -> Section:
@@ -32,22 +31,10 @@ def interference(run: Run) -> Section:
     for repeat in run.valid:
         label = [Cell(repeat.case), Cell(f"{repeat.variant} r{repeat.repeat}")]
         for stream, found in mapping(repeat.metrics.get("interference")).items():
-            for figure in COMPARED:
-                row = mapping(mapping(found).get("change")).get(figure) or {}
-                factor = 1e3 if figure.endswith("_s") and figure != "request_s" else 1
-                values = [pick(row, side) for side in ("control", "injected")]
-                if values == [None, None]:
-                    continue
-                delta = pick(row, "change_pct")
-                changes.append(
-                    [
-                        *label,
-                        Cell(stream),
-                        Cell(_COMPARED_TITLES[figure]),
-                        *(Cell(plain(None if v is None else v * factor)) for v in values),
-                        Cell(change(delta), tone=_harm(figure, delta)),
-                    ]
-                )
+            compared = mapping(mapping(found).get("change"))
+            changes.append(
+                [*label, Cell(stream), *(_change_cell(compared, f) for f in _COMPARED_TITLES)]
+            )
             for tag in ("overlaps_injection", "steady"):
                 block = mapping(mapping(found).get("itl_s")).get(tag)
                 gaps.append([*label, Cell(stream), Cell(tag.replace("_", " ")), *_gap_cells(block)])
@@ -55,12 +42,12 @@ def interference(run: Run) -> Section:
         return Section(
             "interference", "Mixed interference", ["No valid case with an injection was measured."]
         )
-    columns = ["Case", "Variant", "Stream", "Figure", "Control", "Injected", "Change"]
+    columns = ["Case", "Variant", "Stream", *_COMPARED_TITLES.values()]
     table = Table(
         columns,
         changes,
-        frozenset(columns[4:]),
-        "The steady stream with and without the injection, each over its own window",
+        frozenset(columns[3:]),
+        "The steady stream without and with the injection, each over its own window",
     )
     columns = [
         "Case",
@@ -82,11 +69,17 @@ def interference(run: Run) -> Section:
     return Section("interference", "Mixed interference", tables=[table, tagged])
 
 
-def _harm(figure: str, delta: float | None) -> Tone:
-    if delta is None or abs(delta) < 1:
-        return ""
-    more_is_better = figure in ("agg_output_tps", "request_s", "req_output_tps_p10")
-    return "good" if (delta > 0) == more_is_better else "bad"
+def _change_cell(compared: dict[str, Any], figure: str) -> Cell:
+    factor = 1 if figure in _MORE_IS_BETTER else 1e3
+    sides = [pick(compared, f"{figure}.{side}") for side in ("control", "injected")]
+    if sides == [None, None]:
+        return MISSING
+    before, after = (plain(None if side is None else side * factor) for side in sides)
+    delta = pick(compared, f"{figure}.change_pct")
+    tone: Tone = ""
+    if delta is not None and abs(delta) >= 1:
+        tone = "good" if (delta > 0) == (figure in _MORE_IS_BETTER) else "bad"
+    return Cell(f"{before} → {after}", change(delta), tone)
 
 
 def _gap_cells(block: Any) -> list[Cell]:

@@ -72,7 +72,7 @@ def summary(run: Run) -> Section:
         "Top line of each variant: means over valid repeats, with the case they come from",
     )
     facts = Table(["What was run", ""], [[Cell(k), cell(v)] for k, v in what])
-    return Section("summary", "Summary", tables=[top, facts], tiles=tiles)
+    return Section("summary", "Summary", tables=[facts, top], tiles=tiles)
 
 
 def outcome(repeat: Repeat) -> str:

@@ -39,7 +39,7 @@ def window_ms(requests: list[dict[str, Any]]) -> float:
 
 
 def telemetry(until_ms: float) -> dict[str, list[dict[str, Any]]]:
-    step = max(int(until_ms / 20), 10) // 10 * 10
+    step = max(int(until_ms / 12), 10) // 10 * 10
     count = int(until_ms / step) + 4
     return {
         "proc": [proc_line(k, interval_ms=step, start_ms=-step) for k in range(count)],
@@ -63,6 +63,7 @@ def build_run(run: Path) -> list[dict[str, Any]]:
                     requests=requests,
                     segments=[("main", 0.0, end)],
                     telemetry=telemetry(end),
+                    interval_s=max(int(end / 12), 10) // 10 / 100,
                     case_spec={"kind": "fixed", "isl": isl, "osl": osl, "concurrency": concurrency},
                 )
                 derive_attempt(folder, {})
@@ -94,9 +95,7 @@ def build_mixed(run: Path, variant: str, speed: float) -> None:
         for k in range(16)
     ]
     slowed = [
-        request(
-            k, stream="background", segment="injected", sent_ms=1500, gap_ms=13 / speed, osl=64
-        )
+        request(k, stream="background", segment="injected", sent_ms=1500, gap_ms=13 / speed, osl=64)
         for k in range(16)
     ]
     long = request(0, stream="injected", segment="injected", sent_ms=1700, ttft_ms=350, osl=1)
@@ -109,6 +108,7 @@ def build_mixed(run: Path, variant: str, speed: float) -> None:
         segments=[("control", 0.0, ends[0]), ("injected", 1500.0, ends[1])],
         overlaps={"injected": [(1700, 2050)]},
         telemetry=telemetry(ends[1]),
+        interval_s=max(int(ends[1] / 12), 10) // 10 / 100,
         case_spec={
             "kind": "mixed",
             "background": {"isl": 64, "osl": 64, "concurrency": 16, "num_prompts": 16},
@@ -218,9 +218,7 @@ def build_records(run: Path) -> None:
                 "memory": {"total_bytes": 25_000_000_000},
                 "accelerators": [],
                 "env": {"OMP_NUM_THREADS": "1"},
-                "models": [
-                    {"path": "models/tiny.gguf", "size": 10_600_000, "sha256": "c" * 64}
-                ],
+                "models": [{"path": "models/tiny.gguf", "size": 10_600_000, "sha256": "c" * 64}],
                 "workflow": {
                     "servemap": "0.1.0",
                     "commit": "98c8405",

@@ -134,6 +134,7 @@ def build_repeat(
     case_spec: dict[str, Any] | None = None,
     fallback: dict[str, Any] | None = None,
     client: dict[str, Any] | None = None,
+    interval_s: float = 0.5,
 ) -> Path:
     """Write one attempt and its meta.json; segments and overlaps in ms after T0."""
     if requests is None:
@@ -210,7 +211,12 @@ def build_repeat(
         "counts": {"planned": 4, "sent": 4, "ok": 4, "failed": 0, "timed_out": 0, "retried": 0},
         "clock": {"head": {"offset_ns": 0, "error_ns": 0}},
         "collectors": {
-            f"head/{name}": {"status": "ok", "samples": 7, "interval_s": 0.5, "required": True}
+            f"head/{name}": {
+                "status": "ok",
+                "samples": 7,
+                "interval_s": interval_s,
+                "required": True,
+            }
             for name in telemetry
         },
         "fallback": fallback,

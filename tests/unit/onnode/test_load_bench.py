@@ -164,16 +164,15 @@ def test_a_server_that_closes_in_spite_of_keep_alive_costs_no_retries_after_the_
 
 
 def test_a_kept_connection_that_the_server_closes_is_tried_once_more(tmp_path):
-    def script(_number: int, body: dict[str, Any]) -> Any:
-        yield from stream(body)
-        yield None
-
-    with ScriptServer(script) as server:
-        got = run(tmp_path, spec_of(server.url, closed(concurrency=1, num_prompts=4)))
-    assert got.statuses() == ["ok"] * 4
-    attempts = [record["attempts"] for record in got.measured]
-    assert got.client["counts"]["retried"] == sum(attempts) - 4 <= 1
-    assert len(server.requests) == 4
+    with ScriptServer(lambda n, body: [0.05, None] if n in (1, 3) else stream(body)) as server:
+        got = run(tmp_path, spec_of(server.url, closed(concurrency=1, num_prompts=3)))
+    assert got.statuses() == ["ok", "ok", "failed"]
+    assert [record["attempts"] for record in got.measured] == [1, 2, 1]
+    assert got.client["counts"]["retried"] == 1
+    # Latency counts from the first try, which the second connection came after.
+    assert got.measured[1]["connect_ns"] >= got.measured[1]["sent_ns"] + 50e6
+    bodies = [request.body for request in server.requests]
+    assert bodies[1] == bodies[2]
 
 
 def test_a_new_connection_that_breaks_is_not_tried_again(tmp_path):
@@ -310,7 +309,7 @@ def test_the_case_has_a_time_limit(tmp_path):
         yield 30.0
 
     with ScriptServer(script) as server:
-        got = run(tmp_path, spec_of(server.url, case_timeout_s=0.4))
+        got = run(tmp_path, spec_of(server.url, case_timeout_s=1.5))
     assert got.code == 1
     assert got.client["reasons"] == ["case timeout"]
     assert got.statuses() == ["timed_out"] * 2
@@ -371,11 +370,11 @@ def test_waves_are_not_repeated_when_nothing_succeeds(tmp_path):
     assert got.client["counts"]["failed"] == got.client["counts"]["planned"] == 6
 
 
-def test_a_big_prompt_goes_out_whole(tmp_path):
-    with ScriptServer(lambda _, body: [0.1, *stream(body)]) as server:
-        got = run(tmp_path, spec_of(server.url, closed(isl=400_000, osl=1, num_prompts=2)))
-    assert got.statuses() == ["ok"] * 2
-    assert [len(request.body["prompt"]) for request in server.requests] == [400_000] * 2
+def test_a_prompt_beyond_the_socket_buffers_goes_out_whole(tmp_path):
+    with ScriptServer(plain) as server:
+        got = run(tmp_path, spec_of(server.url, closed(isl=2_000_000, osl=1, num_prompts=1)))
+    assert got.statuses() == ["ok"]
+    assert len(server.requests[0].body["prompt"]) == 2_000_000
 
 
 @pytest.mark.parametrize(("number", "reason"), [(15, "terminated"), (2, "interrupted")])

@@ -192,12 +192,23 @@ def test_stubborn_command_is_killed_with_its_children(collecting: Starter, tmp_p
     assert stat is None or stat.state == "Z"
 
 
-def test_lease_that_nobody_renews_ends_collecting(collecting: Starter, tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["until", "max_s"])
+def test_collecting_ends_by_itself_and_renews_the_heartbeat(
+    collecting: Starter, tmp_path: Path, limit: str
+) -> None:
+    heartbeat, until = tmp_path / "heartbeat", tmp_path / "client.json"
+    heartbeat.touch()
+    os.utime(heartbeat, (1, 1))
     process = collecting(
         {"name": "proc", "kind": "proc", "interval_s": 0.05, "root_pids": []},
-        heartbeat=str(tmp_path / "absent"),
-        ttl_s=0.3,
+        renew=str(heartbeat),
+        **({"until": str(until)} if limit == "until" else {"max_s": 0.2}),
     )
+    ready(tmp_path)
+    wait_for(lambda: heartbeat.stat().st_mtime > 1, "a renewed heartbeat")
+    if limit == "until":
+        assert process.poll() is None
+        until.touch()
     assert process.wait(WAIT_S) == 0
     summary = json.loads((tmp_path / "out" / "collectors.json").read_text())
     assert summary["collectors"]["proc"]["samples"] > 0

@@ -14,6 +14,7 @@ from agent_process import WAIT_S, Supervised, agent_argv, wait_for
 
 from servemap.onnode.ident import is_alive, read_stat
 from servemap.onnode.supervise import exit_record
+from servemap.onnode.sweep import marked, sweep
 
 IGNORE_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 # A daemon as daemon(7) makes it: a grandchild in a session of its own, its parent gone.
@@ -39,6 +40,7 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     if one.process is not None and one.process.poll() is None:
         one.process.terminate()
         one.process.wait(WAIT_S)
+    sweep(f"boot-{tmp_path}", 0)
 
 
 def test_exit_code_log_and_environment_are_kept(supervised: Supervised) -> None:
@@ -150,6 +152,15 @@ def test_server_that_cannot_start_is_recorded_and_logged(
     assert (state["exit"]["code"], state["exit"]["reason"]) == (code, "exited")
     assert state["server"] is None
     assert "cannot start the server" in (supervised.folder / "server.log").read_text()
+
+
+def test_server_that_cannot_be_recorded_is_not_left_running(supervised: Supervised) -> None:
+    (supervised.folder / "file").touch()
+    process = supervised.python(
+        "import time; time.sleep(600)", state=str(supervised.folder / "file" / "state.json")
+    )
+    assert process.wait(WAIT_S) == 3
+    assert marked(f"boot-{supervised.folder}") == []
 
 
 def test_server_starts_with_default_signals(supervised: Supervised) -> None:

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const config = { responsive: true, displaylogo: false, displayModeBar: "hover" };
+  const config = { responsive: true, displaylogo: false, displayModeBar: false };
   const PRINT_WIDTH = 1020;
 
   const draw = (plot) => {
