@@ -1,5 +1,6 @@
 """Running a patch that is a script, on one target file."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -9,6 +10,10 @@ from .patch_files import Problem, read_bytes, state_of, write_file
 from .patch_request import Patch
 
 TIMEOUT_S = 600
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+# loaded here, since nothing may be imported between fork and exec
+_LIBC = ctypes.CDLL(None)
 
 
 def run(patch: Patch, script: str, interpreter: List[str], target: str) -> None:
@@ -51,6 +56,7 @@ def _run(argv: List[str], root: str) -> Tuple[object, bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_die_with_parent,
         )
     except OSError as error:
         return f"{argv[0]} not started", str(error).encode()
@@ -61,6 +67,11 @@ def _run(argv: List[str], root: str) -> Tuple[object, bytes]:
         output, _ = process.communicate()
         return f"no end within {TIMEOUT_S} s", output
     return process.returncode, output
+
+
+def _die_with_parent() -> None:
+    """Let a killed agent take its script along, which else could write after a restore."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _times(root: str, target: str) -> Dict[str, int]:

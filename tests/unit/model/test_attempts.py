@@ -99,9 +99,7 @@ def test_a_damaged_newest_record_reruns(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.xfail(strict=True, reason="a record's shape is not checked when it is read")
-@pytest.mark.parametrize(
-    "keys", [{"token": "x"}, {"files": []}, {"files": {"raw.jsonl": {}}}, {"files": {"a": 1}}]
-)
+@pytest.mark.parametrize("keys", [{"token": "x"}, {"files": []}, {"files": {"raw.jsonl": {}}}])
 def test_a_record_of_another_shape_is_damaged(tmp_path: Path, keys: dict[str, Any]) -> None:
     write(tmp_path, 1, **keys)
     assert state_of(tmp_path) == "damaged"

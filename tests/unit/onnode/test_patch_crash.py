@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,29 @@ def test_a_kill_at_any_point_is_recovered(
     else:
         pytest.fail("the command never ended by itself")
     assert at > 20
+
+
+def test_a_script_dies_with_the_agent(tmp_path: Path) -> None:
+    root, _, _ = site(tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    script = b'#!/bin/sh\necho $$ > "$1"; exec sleep 60\n'
+    patches = request(work, [patch("script", root / "a.py", root, {"": script})])
+    agent = os.fork()
+    if agent == 0:
+        apply(Journal(str(work)), patches)
+        os._exit(0)
+    until = time.monotonic() + 20
+    while not (text := (root / "a.py").read_text()).strip().isdigit():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(agent, signal.SIGKILL)
+    os.waitpid(agent, 0)
+    while Path(f"/proc/{int(text)}").exists():
+        assert time.monotonic() < until, "the script outlived the agent"
+        time.sleep(0.01)
+    Journal(str(work)).restore()
+    assert (root / "a.py").read_text() == "x = 1\n"
 
 
 def test_what_a_killed_script_left_is_kept(tmp_path: Path) -> None:

@@ -549,9 +549,11 @@ def test_another_campaigns_patch_is_never_taken_for_the_original(site: Site) -> 
     with pytest.raises(PatchError, match="is patched by another campaign") as error:
         site.apply(site.patch(id="second", source=site.source("q", "x\n")))
     assert mine in error.value.where
+    assert len(list(Path(mine).with_name("patched").iterdir())) == 1
     assert site.settings.read_text() == new()
     site.work = mine
     site.restore()
+    assert list(Path(mine).with_name("patched").iterdir()) == []
     site.work = str(Path(site.work).with_name("work-2"))
     site.apply(site.patch(id="second", source=site.source("q", "x\n")))
     site.restore()
@@ -587,8 +589,12 @@ def test_originals_put_back_by_hand_are_seen_and_patched_again(site: Site) -> No
     assert site.settings.read_text() == new()
 
 
-def test_python_never_takes_the_bytecode_of_another_variant(site: Site) -> None:
+def test_python_never_takes_the_bytecode_of_another_variant(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sources of one size, swapped within a second, are told apart by their times alone."""
+    monkeypatch.setattr("servemap.onnode.patch_journal.time.time", lambda: 1_800_000_000.5)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     site.settings.write_text("N = 1\n")
     show = [sys.executable, "-c", "import settings; print(settings.N)"]
     seen = []
@@ -598,6 +604,7 @@ def test_python_never_takes_the_bytecode_of_another_variant(site: Site) -> None:
             show, cwd=site.settings.parent, capture_output=True, text=True, check=True
         )
         seen.append(done.stdout.strip())
+    assert list(site.settings.parent.glob("__pycache__/settings.*.pyc"))
     assert seen == ["2", "3", "4"]
 
 
