@@ -51,7 +51,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def read_records(folder: Path) -> list[Record]:
     """Return the finished records below `folder` (`NNN/meta.json`), oldest first.
 
-    A record that cannot be read counts as damaged: it has status `damaged` and token 0.
+    A record that cannot be read counts as damaged: it has status `damaged`, and its number as
+    token.
 
     Raises:
         ResultsError: a record has a newer schema than this version writes.
@@ -71,8 +72,9 @@ def read_records(folder: Path) -> list[Record]:
 
 
 def _record(folder: Path, number: int, data: dict[str, Any] | None) -> Record:
-    if data is None or "status" not in data:
-        return Record(folder, number, 0, "damaged", "", None, {})
+    if data is None or not _well_formed(data):
+        # its token cannot be read, but none is higher than the number of its attempt
+        return Record(folder, number, number, "damaged", "", None, {})
     if data.get("schema") != SCHEMA:
         raise ResultsError(
             f"record of schema {data.get('schema')!r}, this version reads {SCHEMA}",
@@ -87,6 +89,19 @@ def _record(folder: Path, number: int, data: dict[str, Any] | None) -> Record:
         str(data.get("spec_sha256")),
         data.get("cause"),
         data.get("files") or {},
+    )
+
+
+def _well_formed(data: dict[str, Any]) -> bool:
+    files = data.get("files") or {}
+    return (
+        "status" in data
+        and isinstance(data.get("token") or 0, int)
+        and isinstance(data.get("files", {}), dict | None)
+        and all(
+            isinstance(facts, dict) and {"size", "mtime_ns", "sha256"} <= facts.keys()
+            for facts in files.values()
+        )
     )
 
 

@@ -86,7 +86,6 @@ def test_a_record_that_cannot_be_read_is_damaged(tmp_path: Path, content: str) -
     assert state_of(tmp_path) == "damaged"
 
 
-@pytest.mark.xfail(strict=True, reason="a damaged record's token is taken for 0")
 @pytest.mark.parametrize("content", UNREADABLE)
 def test_a_damaged_newest_record_reruns(tmp_path: Path, content: str) -> None:
     """Snakemake has stored the token that the damaged attempt ran with: 1, then 2."""
@@ -98,7 +97,6 @@ def test_a_damaged_newest_record_reruns(tmp_path: Path, content: str) -> None:
     assert token_of(tmp_path) > 2
 
 
-@pytest.mark.xfail(strict=True, reason="a record's shape is not checked when it is read")
 @pytest.mark.parametrize("keys", [{"token": "x"}, {"files": []}, {"files": {"raw.jsonl": {}}}])
 def test_a_record_of_another_shape_is_damaged(tmp_path: Path, keys: dict[str, Any]) -> None:
     write(tmp_path, 1, **keys)
