@@ -2,6 +2,7 @@
 (() => {
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
   const PRINT_WIDTH = 1020;
+  const plots = [...document.querySelectorAll(".plot")];
 
   const draw = (plot) => {
     if (plot.dataset.drawn) return;
@@ -10,13 +11,13 @@
     Plotly.newPlot(plot, figure.data, figure.layout, config);
   };
 
-  const plots = [...document.querySelectorAll(".plot")];
-  // A long campaign has many figures; each is drawn when it comes near the window.
-  const near = new IntersectionObserver(
-    (entries) => entries.filter((e) => e.isIntersecting).forEach((e) => draw(e.target)),
-    { rootMargin: "800px" },
-  );
-  plots.forEach((plot) => near.observe(plot));
+  // One figure a turn, so that a long report can be scrolled while it is being drawn.
+  const next = (index) => {
+    if (index === plots.length) return;
+    draw(plots[index]);
+    setTimeout(next, 0, index + 1);
+  };
+  next(0);
 
   addEventListener("beforeprint", () => {
     plots.forEach((plot) => {
