@@ -106,7 +106,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     checks = [
         Check("segments", len(segments), 1, len(segments) > 0),
         *check_requests(requests.rows, sent, fixed, _cache_planned(case), limits),
-        *check_client(client, limits),
+        *check_client(client, requests.rows, limits),
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
     ]
     outcome, reasons = verdict(checks)

@@ -66,14 +66,15 @@ def throughput_plots(run: Run) -> list[Plot]:
         figure["layout"][f"xaxis{suffix}"] |= {**ticks, "title": {"text": "concurrency"}}
     figure["layout"]["yaxis"]["rangemode"] = "tozero"
     figure["layout"]["yaxis2"]["type"] = "log"
-    caption = "Throughput over concurrency: means of valid repeats, bars are 95 % intervals"
+    caption = "Throughput over concurrency: means, bars are 95 % intervals of three or more repeats"
     return [Plot(caption, figure, 400)]
 
 
 def _half_widths(rows: list[Row], name: str) -> dict[str, Any]:
-    highs, means = ([row[f"{name}_{part}"] for row in rows] for part in ("ci95_high", "mean"))
+    # Two repeats have an interval of 9 standard deviations, which would hide every other point.
     widths = [
-        None if high is None else high - mean for high, mean in zip(highs, means, strict=True)
+        row[f"{name}_ci95_high"] - row[f"{name}_mean"] if row[f"{name}_n"] > 2 else None
+        for row in rows
     ]
     return {"type": "data", "array": widths, "visible": any(w is not None for w in widths)}
 

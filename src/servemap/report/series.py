@@ -65,6 +65,7 @@ def panel_series(repeat: Repeat) -> list[list[Series]]:
     panels[3] = {
         name: {t: sum(ranks.values()) for t, ranks in line.items()} for name, line in engine.items()
     }
+    panels[4] = {name: line for name, line in panels[4].items() if any(line.values())}
     start = integer(repeat.segments[0].get("start_ns")) or 0
     return [_lines(panel, start) for panel in panels]
 

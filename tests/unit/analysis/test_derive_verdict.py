@@ -75,10 +75,19 @@ def test_unplanned_cache_hits():
 
 def test_client_checks():
     good = {"status": "ok", "max_lag_ms": 2.0, "cpu_s": 1.0, "started_ns": 0, "ended_ns": 4 * 10**9}
-    assert [c.ok for c in check_client(good, LIMITS)] == [True, True, True]
+    assert [c.ok for c in check_client(good, [], LIMITS)] == [True, True, True]
     busy = {**good, "cpu_s": 3.9, "max_lag_ms": 500.0, "status": "failed"}
-    assert [c.ok for c in check_client(busy, LIMITS)] == [False, False, False]
-    assert [c.ok for c in check_client({}, LIMITS)] == [False, None, None]
+    assert [c.ok for c in check_client(busy, [], LIMITS)] == [False, False, False]
+    assert [c.ok for c in check_client({}, [], LIMITS)] == [False, None, None]
+
+
+@pytest.mark.parametrize(("ttft_ms", "limit"), [(100.0, 100.0), (9970.0, 1000.0)])
+def test_a_late_client_matters_less_to_long_requests(ttft_ms, limit):
+    record = request(1, ttft_ms=ttft_ms, gap_ms=10, osl=4)
+    rows = parse_requests([JsonLine(1, record)], {}).rows
+    lag = check_client({"status": "ok", "max_lag_ms": 400.0}, rows, LIMITS)[1]
+    assert lag.limit == pytest.approx(limit)
+    assert lag.ok is (limit == 1000.0)
 
 
 def covered(samples, expected, too_short=False):
@@ -112,7 +121,7 @@ def test_a_required_collector_that_failed_or_left_nothing():
 
 
 def test_verdict_says_why():
-    checks = check_client({"status": "failed", "max_lag_ms": 500.0}, LIMITS)
+    checks = check_client({"status": "failed", "max_lag_ms": 500.0}, [], LIMITS)
     outcome, reasons = verdict(checks)
     assert outcome == "invalid"
     assert reasons == ["client_status: failed, limit ok", "client_lag_ms: 500, limit 100"]

@@ -17,7 +17,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.tags, self.scripts, self.words, self.ids = [], [], [], []
+        self.tags, self.scripts, self.words, self.ids, self.cells = [], [], [], [], []
         self._script = None
         self.feed(text)
         self.text = " ".join(self.words)
@@ -26,6 +26,8 @@ class Page(HTMLParser):
         attributes = dict(attrs)
         self.tags.append((tag, attributes))
         self.ids += [attributes["id"]] if "id" in attributes else []
+        if tag == "td":
+            self.cells.append((attributes.get("class", ""), ""))
         if tag == "script":
             self._script = attributes.get("type", "javascript")
 
@@ -38,6 +40,8 @@ class Page(HTMLParser):
             self.scripts.append((self._script, data))
         else:
             self.words.append(data)
+            if self.cells and not self.cells[-1][1]:
+                self.cells[-1] = (self.cells[-1][0], data)
 
     @property
     def figures(self):
@@ -106,6 +110,15 @@ def test_variants_stand_side_by_side_with_the_change(page):
     assert "(+11.11 %)" in found[0][7]
     reference = next(r for r in rows if r[3] == "baseline" and r[2] == "32")
     assert "%" not in " ".join(reference)
+
+
+def test_a_change_within_the_noise_has_no_colour(page):
+    """Repeats spread by 2 %: the variant's 10 % stand out, the mixed case's equal TTFT does not."""
+    _, html = page
+    tones = {(text, kind.removeprefix("number ")) for kind, text in html.cells}
+    assert ("1,821", "bad") in tones
+    assert ("2,024", "") in tones
+    assert ("50", "bad") not in tones
 
 
 def test_repeats_show_their_spread(page):
@@ -178,6 +191,9 @@ def test_stages_beside_the_cases(page):
 def test_environment_and_what_changed(page):
     markdown, html = page
     assert "6.1.0" in html.text
+    assert "models: tiny.gguf" in html.text
+    assert "10.1 MiB" in html.text
+    assert "c" * 64 in html.text
     changed = [r for r in rows_of(markdown, "Environment") if "operstate" in r[1]]
     assert changed == [["head", "network.interfaces.eth0.operstate", "up", "down"]]
 
