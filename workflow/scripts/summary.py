@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from servemap.analysis.summary import summarize
+
 from servemap.scripting import rule_script
 
 if __name__ == "__main__":

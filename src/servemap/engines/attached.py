@@ -17,7 +17,7 @@ _NO = Capability(False, "the server is attached to: it is measured and never cha
 class AttachedServer:
     """Read-only adapter: it has no command to start a server and no call that changes one."""
 
-    capabilities = Capabilities(torch_profile=_NO, cache_flush=_NO, patches=_NO)
+    capabilities = Capabilities(torch_profile=_NO, cache_flush=_NO)
 
     def __init__(self, engine: str) -> None:
         self._engine = engine

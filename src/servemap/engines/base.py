@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from servemap.model.errors import ConfigError
 from servemap.model.server_spec import ModelSpec, Secret, ServerSpec
 
 
@@ -48,7 +49,6 @@ class Capabilities:
 
     torch_profile: Capability
     cache_flush: Capability
-    patches: Capability
 
 
 class Attachable(Protocol):
@@ -111,21 +111,26 @@ def on_node(path: str, workdir: str) -> str:
 
 
 def python_env(server: ServerSpec, workdir: str) -> dict[str, str | Secret]:
-    """Return the environment by which the spec's package is found before an installed one."""
-    env: dict[str, str | Secret] = {"PYTHONUNBUFFERED": "1"}
-    if server.package is not None:
-        root = on_node(server.package.root, workdir)
-        given = server.env.get("PYTHONPATH")
-        env["PYTHONPATH"] = f"{root}:{given}" if isinstance(given, str) and given else root
-        # A patch may keep a file's size and time: no byte code that could outlive it.
-        env["PYTHONDONTWRITEBYTECODE"] = "1"
+    """Return the spec's environment, by which its package is found before an installed one.
+
+    Raises:
+        ConfigError: PYTHONPATH is a secret, so the package's root cannot be put before it.
+    """
+    env: dict[str, str | Secret] = {"PYTHONUNBUFFERED": "1", **server.env}
+    if server.package is None:
+        return env
+    given = server.env.get("PYTHONPATH", "")
+    if isinstance(given, Secret):
+        raise ConfigError(
+            "PYTHONPATH is a secret",
+            "server.env.PYTHONPATH",
+            "write the folders out; server.package.root comes before them",
+        )
+    root = on_node(server.package.root, workdir)
+    env["PYTHONPATH"] = f"{root}:{given}" if given else root
+    # Byte code is trusted by size and whole seconds, which a patch may leave as they were.
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
     return env
-
-
-def with_spec_env(own: Mapping[str, str | Secret], server: ServerSpec) -> dict[str, str | Secret]:
-    """Return an engine's own environment with the spec's on top, PYTHONPATH kept as joined."""
-    spec = {key: value for key, value in server.env.items() if key not in {"PYTHONPATH"} & set(own)}
-    return {**own, **spec}
 
 
 def flags(args: Mapping[str, Any]) -> list[str]:

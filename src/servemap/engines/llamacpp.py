@@ -13,7 +13,6 @@ from servemap.engines.base import (
     on_node,
     python_env,
     served_models,
-    with_spec_env,
 )
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import ModelSpec, Secret, ServerSpec
@@ -39,7 +38,6 @@ class LlamaCpp:
         cache_flush=Capability(
             False, "llama.cpp has no call that empties the prefix cache of all slots"
         ),
-        patches=Capability(True),
     )
 
     def argv(
@@ -68,7 +66,7 @@ class LlamaCpp:
 
     def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
         """Return the environment to add (see `Engine.env`)."""
-        return with_spec_env(python_env(server, workdir), server)
+        return python_env(server, workdir)
 
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the server's URLs."""

@@ -59,9 +59,7 @@ def _pairs(context: Context) -> list[tuple[str, str]]:
     return list(permutations(nodes, 2)) or [(nodes[0], nodes[0])]
 
 
-def _tcp(
-    context: Context, source: str, target: str, pings: int, seconds: float
-) -> dict[str, Any]:
+def _tcp(context: Context, source: str, target: str, pings: int, seconds: float) -> dict[str, Any]:
     server, client = context.nodes[target], context.nodes[source]
     address = next(n.address for n in context.plan.campaign.nodes if n.id == target)
     folder = f"{context.workdir(target)}/tcp-{time.time_ns()}"

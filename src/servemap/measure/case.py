@@ -207,7 +207,7 @@ def _finish_load(
         ],
         node.name,
     )
-    reasons = _reasons(context, job, attempt, served, early, records)
+    reasons = _reasons(context, attempt, served, early, records)
     result = client_result(attempt.raw) or {}
     return {
         "status": "failed" if reasons else "ok",
@@ -246,7 +246,6 @@ def _alive(context: Context, served: Served) -> Callable[[], bool]:
 
 def _reasons(
     context: Context,
-    job: Job,
     attempt: Attempt,
     served: Served,
     early: str | None,
@@ -327,13 +326,9 @@ def _adopt(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any] | Non
             if whole or (node.alive(client) and _alive(context, served)()):
                 append_event(context.run_dir, "adopt", **asdict(job), attempt=attempt.number)
                 now = time.monotonic()
-                outcome = _finish_load(
-                    context, job, attempt, served, client, collectors, now, now
-                )
+                outcome = _finish_load(context, job, attempt, served, client, collectors, now, now)
                 return close_attempt(
                     attempt, {**identity, "server": _server(served), "adopted": True, **outcome}
                 )
         _abandon(context, attempt, opening.get("identity") or identity)
     return None
-
-

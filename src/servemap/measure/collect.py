@@ -7,8 +7,8 @@ from typing import Any
 
 from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
-from servemap.nodes.base import Node, ProcessId
 from servemap.model.errors import ConfigError, NodeError
+from servemap.nodes.base import Node, ProcessId
 from servemap.telemetry.catalogue import Collector, catalogue
 
 READY_S = 10.0

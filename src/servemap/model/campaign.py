@@ -60,6 +60,8 @@ class Campaign(Model):
     scale: Scale = Scale()
     policy: Policy = Policy()
     freeze: Freeze = Freeze()
-    slo: dict[str, float] = Field({}, description="Limits of goodput: ttft_s, tpot_s, e2e_s, itl_p99_s.")
+    slo: dict[str, float] = Field(
+        {}, description="Limits of goodput: ttft_s, tpot_s, e2e_s, itl_p99_s."
+    )
     weights: Weights | None = None
     limits: dict[str, float] = Field({}, description="Limits of the verdict's checks.")

@@ -9,7 +9,9 @@ COMMANDS = {
     "bench": ("bench", "main"),
     "collect": ("collect", "main"),
     "facts": ("facts", "main"),
+    "patch": ("patch", "main"),
     "supervise": ("supervise", "main"),
+    "sweep": ("sweep", "main"),
     "tcp-probe": ("tcp", "probe_main"),
     "tcp-serve": ("tcp", "serve_main"),
 }

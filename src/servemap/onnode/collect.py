@@ -1,7 +1,8 @@
 """`collect --spec FILE`: sample telemetry on a node until told to stop.
 
 Spec (JSON): `{"schema": 1, "out": DIR, "node": NAME, "ready_file": FILE, "collectors": [...]}` and
-optionally `"heartbeat": FILE, "ttl_s": N`, a lease without which sampling ends as on SIGTERM.
+optionally `"renew": FILE`, a heartbeat that is touched while sampling goes on, `"until": FILE`,
+whose appearance ends it as SIGTERM does, and `"max_s": N`, after which it ends in any case.
 Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s) and `command`
 (argv). Each writes OUT/NAME.jsonl; every line carries t_ns (epoch) and mono_ns. SIGTERM takes one
 last sample of the polled ones; OUT/collectors.json is written last.
@@ -16,10 +17,10 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, List
 
 from .files import read_spec, write_json_atomic
-from .lease import Lease
 from .proc_sampler import ProcSampler
 from .sources import CommandSource, HttpSource
 
@@ -170,8 +171,8 @@ def catch_stop() -> int:
 
 
 def watch(collectors: List[Collector], spec: Dict[str, Any], told: int) -> None:
-    """Return when told to stop or the lease is over; keep the ready file and the early ends."""
-    lease = Lease(spec["heartbeat"], spec["ttl_s"]) if "heartbeat" in spec else None
+    """Return when it is time to end; keep the ready file, the heartbeat and the early ends."""
+    deadline_s = time.monotonic() + spec.get("max_s", float("inf"))
     events = Sink(os.path.join(spec["out"], "collect.events.jsonl"))
     reported = set()
     ready = False
@@ -190,11 +191,21 @@ def watch(collectors: List[Collector], spec: Dict[str, Any], told: int) -> None:
                         "error": collector.record["error"],
                     }
                 )
-        if lease is not None and lease.expired():
+        if time.monotonic() > deadline_s:
+            break
+        if "renew" in spec:
+            renew(spec["renew"])
+        if "until" in spec and ready and os.path.exists(spec["until"]):
             break
         if select.select([told], [], [], 0.5 if ready else 0.02)[0]:
             break
     events.close()
+
+
+def renew(path: str) -> None:
+    """Touch a heartbeat, so that what is measured outlives a controller that died."""
+    with suppress(OSError):
+        os.utime(path)
 
 
 def cpu_s() -> float:

@@ -44,9 +44,9 @@ class Checksums:
             raise ValueError("not a regular file")
         key = os.path.realpath(path)
         known = self._entries.get(key)
-        if isinstance(known, dict) and isinstance(known.get("sha256"), str):
-            if (known.get("size"), known.get("mtime_ns")) == (before.st_size, before.st_mtime_ns):
-                return str(known["sha256"])
+        identity = {"size": before.st_size, "mtime_ns": before.st_mtime_ns}
+        if isinstance(known, dict) and known == {**identity, "sha256": known.get("sha256")}:
+            return str(known["sha256"])
         digest = hashlib.sha256()
         with open(path, "rb") as handle:
             for block in iter(lambda: handle.read(BLOCK_BYTES), b""):
@@ -54,11 +54,7 @@ class Checksums:
         after = os.stat(path)
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ValueError("changed while it was read")
-        self._entries[key] = {
-            "size": before.st_size,
-            "mtime_ns": before.st_mtime_ns,
-            "sha256": digest.hexdigest(),
-        }
+        self._entries[key] = {**identity, "sha256": digest.hexdigest()}
         self._unsaved_bytes += before.st_size
         if self._unsaved_bytes >= SAVE_AFTER_BYTES:
             self.save()

@@ -50,7 +50,8 @@ def python() -> Dict[str, Any]:
         try:
             name, version = distribution.metadata["Name"], distribution.version
         except Exception:  # noqa: BLE001 - half-removed distributions raise what they like
-            name = version = None
+            damaged += 1
+            continue
         if name and version:
             # The first one on the path is the one that gets imported.
             packages.setdefault(name, version)

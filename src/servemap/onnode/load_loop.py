@@ -6,29 +6,25 @@ interprets only the framing that shows where a response ends. Linux only, as epo
 
 import errno
 import gc
-import os
 import select
-import socket
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Callable, Deque, List, NamedTuple, Optional, Set, Tuple, Union
 
 from .load_call import Call, Lane
+from .load_conn import MAX_EVENTS, Address, Conn, Pool
 from .load_http import FramingError
 
 READ_SIZE = 65536
 # Requests started between two looks at the sockets, so that a burst of sends does not delay reads.
 BURST = 8
 TICK_S = 0.1
-CONNECT_S = 5.0
-LINGER_S = 0.02
 # An injected request's connection is made this long before it is due.
 AHEAD_NS = 500_000_000
 CASE_TIMEOUT = "case timeout"
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
-Address = Tuple[int, Any]
-Read = Tuple["Conn", Union[bytes, OSError], int]
+Read = Tuple[Conn, Union[bytes, OSError], int]
 
 
 class Window(NamedTuple):
@@ -47,23 +43,6 @@ class Window(NamedTuple):
     keep_alive: bool
 
 
-class Conn:
-    """One connection; `call` is the request that it carries, None while it is idle."""
-
-    __slots__ = ("call", "connected_ns", "fd", "lane", "recv", "rest", "reused", "served", "sock")
-
-    def __init__(self, sock: socket.socket, lane: Lane) -> None:
-        self.sock = sock
-        self.fd = sock.fileno()
-        self.recv = sock.recv
-        self.lane = lane
-        self.call: Optional[Call] = None
-        self.connected_ns: Optional[int] = None
-        self.rest: Optional[memoryview] = None
-        self.reused = False
-        self.served = False
-
-
 class Loop:
     """Runs the streams of one segment against one address."""
 
@@ -77,16 +56,12 @@ class Loop:
         stop: Callable[[], Optional[str]],
         keep_alive: bool,
     ) -> None:
-        self._family, self._address = address
+        self._pool = Pool(address, lanes, keep_alive)
         self._lanes = lanes
         self._timeout_ns = timeout_ns
         self._min_window_ns = min_window_ns
         self._deadline_ns = deadline_ns
         self._stop = stop
-        self._keep_alive = keep_alive
-        self._epoll = select.epoll()
-        self._conns: Dict[int, Conn] = {}
-        self._idle: Dict[Lane, List[Conn]] = {lane: [] for lane in lanes}
         self._active: Set[Conn] = set()
         self._calls: List[Call] = []
         self._due: Deque[Tuple[Lane, int]] = deque()
@@ -103,32 +78,16 @@ class Loop:
         keep-alive and close all the same, and every reuse would then be a wasted try.
         """
         try:
-            self._connect_ahead()
+            self._pool.open_ahead(self._stop)
             gc.collect()
             gc.disable()
             window = self._window()
             if linger:
-                self._watch_idle()
-            return window._replace(keep_alive=self._keep_alive)
+                self._pool.watch_idle()
+            return window._replace(keep_alive=self._pool.keep_alive)
         finally:
             gc.enable()
-            for conn in list(self._conns.values()):
-                self._drop(conn)
-            self._epoll.close()
-
-    def _connect_ahead(self) -> None:
-        for lane in self._lanes:
-            for _ in range(lane.slots if lane.closed else 0):
-                self._open_idle(lane)
-        give_up = time.monotonic() + CONNECT_S
-        while self._stop() is None and time.monotonic() < give_up:
-            if all(conn.connected_ns for conn in self._conns.values()):
-                break
-            for fd, _ in self._epoll.poll(TICK_S, 256):
-                self._on_writable(self._conns[fd])
-        for conn in list(self._conns.values()):
-            if conn.connected_ns is None:
-                self._drop(conn)
+            self._pool.close()
 
     def _window(self) -> Window:
         cpu = time.process_time()
@@ -146,34 +105,26 @@ class Loop:
             self._finish(conn, outcome, f"the client stopped: {self._stopped}")
         end = max([self._start_ns, *(call.ended_ns for call in self._calls)])
         cpu = time.process_time() - cpu
-        return Window(
-            self._calls, self._start_ns, end, cpu, self._lag_ns, self._stopped, self._keep_alive
-        )
-
-    def _watch_idle(self) -> None:
-        give_up = time.monotonic() + LINGER_S
-        while self._conns and self._keep_alive and time.monotonic() < give_up:
-            for fd, _ in self._epoll.poll(LINGER_S / 4, 256):
-                self._on_read(self._conns[fd], b"", time.monotonic_ns())
+        return Window(self._calls, self._start_ns, end, cpu, self._lag_ns, self._stopped, True)
 
     def _rounds(self) -> None:
-        monotonic_ns, poll, conns = time.monotonic_ns, self._epoll.poll, self._conns
+        monotonic_ns, poll, conns = time.monotonic_ns, self._pool.epoll.poll, self._pool.conns
         woken = next_tick = monotonic_ns()
         while True:
-            self._start_due()
-            if self._stopped or not (self._active or self._due or self._timeline):
-                return
             now = monotonic_ns()
             if now >= next_tick:
                 next_tick = now + int(TICK_S * 1e9)
                 self._tick(now)
-                if self._stopped:
-                    return
-                now = monotonic_ns()
+            if self._stopped:
+                return
+            self._start_due()
+            if not (self._active or self._due or self._timeline):
+                return
+            now = monotonic_ns()
             hungry = self._hungry(now)
             wait = 0.0 if hungry else self._wait_s(now)
             self._lag_ns = max(self._lag_ns, now - woken)
-            ready = poll(wait, 256)
+            ready = poll(wait, MAX_EVENTS)
             woken = monotonic_ns()
             if not ready:
                 self._lag_ns = max(self._lag_ns, woken - now - int(wait * 1e9))
@@ -206,14 +157,13 @@ class Loop:
             if send:
                 due.append((lane, due_ns))
             else:
-                self._open_idle(lane)
+                self._pool.open_idle(lane)
         for _ in range(min(BURST, len(due))):
             lane, scheduled_ns = due.popleft()
             if lane.issued < lane.limit or self._another_wave(lane):
                 call = lane.take(scheduled_ns)
                 self._calls.append(call)
-                idle = self._idle[lane]
-                self._start(call, idle.pop() if idle else None)
+                self._start(call, self._pool.take(lane))
 
     def _another_wave(self, lane: Lane) -> bool:
         early = time.monotonic_ns() - self._start_ns < self._min_window_ns
@@ -245,46 +195,16 @@ class Loop:
                 self._finish(conn, "timeout", f"{what} within {self._timeout_ns / 1e9:g} s")
         self._stopped = CASE_TIMEOUT if now > self._deadline_ns else self._stop()
 
-    def _open(self, lane: Lane) -> Conn:
-        sock = socket.socket(self._family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            code = sock.connect_ex(self._address)
-            if code not in (0, errno.EINPROGRESS):
-                raise OSError(code, os.strerror(code))
-        except OSError:
-            sock.close()
-            raise
-        conn = Conn(sock, lane)
-        self._conns[conn.fd] = conn
-        self._epoll.register(conn.fd, select.EPOLLIN | select.EPOLLOUT)
-        return conn
-
-    def _open_idle(self, lane: Lane) -> None:
-        try:
-            self._idle[lane].append(self._open(lane))
-        except OSError:
-            # The request that wants this connection will try, and say what is wrong.
-            return
-
-    def _drop(self, conn: Conn) -> None:
-        idle = self._idle[conn.lane]
-        if conn in idle:
-            idle.remove(conn)
-        self._epoll.unregister(conn.fd)
-        del self._conns[conn.fd]
-        conn.sock.close()
-
     def _start(self, call: Call, conn: Optional[Conn]) -> None:
         call.attempts += 1
         try:
             if conn is None:
-                conn = self._open(call.lane)
+                conn = self._pool.open(call.lane)
         except OSError as error:
             outcome = "refused"
             if error.errno in OUT_OF_FILES:
                 outcome, self._stopped = "aborted", f"{error.strerror}: raise ulimit -n"
-            self._end_call(call, outcome, str(error), time.monotonic_ns())
+            self._end_call(call, outcome, _said(error), time.monotonic_ns())
             return
         conn.call = call
         conn.reused = conn.connected_ns is not None
@@ -300,26 +220,21 @@ class Loop:
         except BlockingIOError:
             count = 0
         except OSError as error:
-            self._lost(conn, call, str(error))
+            self._lost(conn, call, _said(error))
             return
         if call.sent_ns is None:
             call.sent_ns = now
         if count < len(call.payload):
             conn.rest = memoryview(call.payload)[count:]
-            self._epoll.modify(conn.fd, select.EPOLLIN | select.EPOLLOUT)
+            self._pool.wait_for(conn, select.EPOLLIN | select.EPOLLOUT)
 
     def _on_writable(self, conn: Conn) -> None:
-        if self._conns.get(conn.fd) is not conn:
-            return
         call = conn.call
         if conn.connected_ns is None:
-            code = conn.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                self._on_read(conn, OSError(code, os.strerror(code)), time.monotonic_ns())
-                return
-            conn.connected_ns = time.monotonic_ns()
-            self._epoll.modify(conn.fd, select.EPOLLIN)
-            if call is not None:
+            failed = self._pool.established(conn)
+            if failed is not None:
+                self._on_read(conn, failed, time.monotonic_ns())
+            elif call is not None:
                 self._send(conn, call)
         elif conn.rest is not None and call is not None:
             try:
@@ -327,23 +242,22 @@ class Loop:
             except BlockingIOError:
                 return
             except OSError as error:
-                self._lost(conn, call, str(error))
+                self._lost(conn, call, _said(error))
                 return
             if not conn.rest:
                 conn.rest = None
-                self._epoll.modify(conn.fd, select.EPOLLIN)
+                self._pool.wait_for(conn, select.EPOLLIN)
 
     def _on_read(self, conn: Conn, data: Union[bytes, OSError], when: int) -> None:
         call = conn.call
         if call is None:
             # An idle connection that speaks or ends is of no use any more.
-            self._keep_alive = self._keep_alive and not conn.served
-            self._drop(conn)
+            self._pool.lost(conn)
         elif isinstance(data, OSError):
             if conn.connected_ns is None:
-                self._finish(conn, "refused", str(data), when)
+                self._finish(conn, "refused", _said(data), when)
             else:
-                self._lost(conn, call, str(data))
+                self._lost(conn, call, _said(data))
         elif not data:
             if call.response.end():
                 self._finish(conn, "complete", "", when)
@@ -364,10 +278,9 @@ class Loop:
         A server may close an idle connection while a request is on its way (RFC 9112, 9.3.1);
         only then, and only before any byte of an answer, is a second try the same request.
         """
-        if conn.reused and call.attempts == 1 and call.response.last_ns is None:
-            self._keep_alive = self._keep_alive and not conn.served
+        if conn.reused and call.response.last_ns is None:
             self._active.discard(conn)
-            self._drop(conn)
+            self._pool.lost(conn)
             self._start(call, None)
         else:
             self._finish(conn, "cut", why)
@@ -379,11 +292,10 @@ class Loop:
             return
         response = call.response
         whole = outcome == "complete" and conn.rest is None and not response.surplus
-        conn.served = True
-        if whole and response.keep_alive and self._keep_alive:
-            self._idle[conn.lane].append(conn)
+        if whole and response.keep_alive:
+            self._pool.give(conn)
         else:
-            self._drop(conn)
+            self._pool.drop(conn)
         self._end_call(call, outcome, detail, time.monotonic_ns() if when is None else when)
 
     def _end_call(self, call: Call, outcome: str, detail: str, when: int) -> None:
@@ -393,3 +305,7 @@ class Loop:
         lane.ended(outcome == "complete" and call.response.status == 200)
         if lane.closed:
             self._due.append((lane, when))
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -24,7 +24,11 @@ class Target(NamedTuple):
 
 def parse_target(url: str, endpoint: str) -> Target:
     """Split a base URL and an endpoint path; a base that ends in /v1 is not doubled."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 80
+    except ValueError as error:
+        raise SpecError(f"url: {error}; give http://HOST:PORT") from error
     if parts.scheme == "https":
         raise SpecError(
             f"url: {parts.scheme}://{parts.hostname} needs TLS, which this client does not speak; "
@@ -36,17 +40,13 @@ def parse_target(url: str, endpoint: str) -> Target:
         raise SpecError("url: holds credentials; name an environment variable as api_key_env")
     if parts.query or parts.fragment:
         raise SpecError("url: give it without a query or fragment")
-    try:
-        port = parts.port or 80
-    except ValueError as error:
-        raise SpecError(f"url: {error}") from error
     base = parts.path.rstrip("/")
     if base.endswith("/v1") and endpoint.startswith("/v1/"):
         base = base[: -len("/v1")]
     path = base + endpoint
-    if not path.isascii() or any(char <= " " for char in path):
-        raise SpecError(f"endpoint: {path!r} has characters that a request line cannot hold")
     host = parts.hostname
+    if not (host + path).isascii() or any(char <= " " for char in host + path):
+        raise SpecError(f"url: {host + path!r} has characters that a request cannot hold")
     return Target(host, port, path, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 
@@ -68,7 +68,7 @@ class Prompts:
         words = random.Random(f"{self.seed}/{ordinal}").choices(self.words, k=isl)
         size, place = len(self.first), 0
         rest = ordinal
-        while place < isl and (rest or place == 0):
+        while place < isl and (rest or place < 2):
             words[place] = self.first[rest % size]
             rest //= size
             place += 1

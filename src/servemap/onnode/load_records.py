@@ -168,7 +168,7 @@ def error_message(body: bytes) -> Optional[str]:
     text = body.decode("utf-8", "replace").strip()
     try:
         decoded = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text or None
     return _message(decoded)
 
@@ -204,8 +204,9 @@ def _class_of(message: str, otherwise: str) -> str:
 
 def _decode(data: str) -> Optional[Json]:
     try:
-        return _object(json.loads(data))
-    except ValueError:
+        # NaN and infinity, which JSON does not have, are no values.
+        return _object(json.loads(data, parse_constant=lambda _: None))
+    except (ValueError, RecursionError):
         return None
 
 

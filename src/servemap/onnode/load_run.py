@@ -10,7 +10,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .load_call import Lane, prepare_all
 from .load_clock import take_anchor
-from .load_loop import Address, Loop, Window
+from .load_conn import Address
+from .load_loop import Loop, Window
 from .load_output import RequestLog, WriteError, write_json
 from .load_prompts import Prompts, Target, request_bytes, seed_tag
 from .load_records import build_record
@@ -84,7 +85,9 @@ class Run:
         if address is None:
             self._reasons.append(problem)
             return
-        prepare_all([lane for lanes in self._lanes.values() for lane in lanes], PREPARED_BYTES)
+        lanes = [lane for lanes in self._lanes.values() for lane in lanes]
+        # Timed requests first: they are the ones that must not be made while the clock runs.
+        prepare_all(sorted(lanes, key=lambda lane: lane.closed), PREPARED_BYTES)
         if self._spec.warmup is not None:
             window = self._window(address, self._spec.warmup, 0)
             statuses = self._record(log, window, self._spec.warmup, warmup=True)
@@ -95,7 +98,7 @@ class Run:
                 "failed": len(statuses) - statuses.count("ok"),
             }
         for segment in self._spec.segments:
-            if self._reasons:
+            if self._reasons or self._signal:
                 return
             window = self._window(address, segment, int(self._spec.min_window_s * 1e9))
             self._cpu_s += window.cpu_s
@@ -250,7 +253,7 @@ def find_address(target: Target) -> Tuple[Optional[Address], str]:
             try:
                 probe.connect(address)
             except OSError as error:
-                problem = str(error)
+                problem = error.strerror or str(error)
             else:
                 return (family, address), ""
     return None, f"cannot connect to {where}: {problem}"

@@ -4,9 +4,11 @@ A LoadSpec is JSON (`schema: 1`); every error names the key, the value and the r
 """
 
 import json
+import re
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 SCHEMA = 1
+MAX_COUNT = 10_000_000
 RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stream", "n")
 
 
@@ -57,7 +59,7 @@ def load_spec(path: str) -> LoadSpec:
             raw = json.load(handle)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: is not JSON ({error})") from error
     return parse_spec(raw)
 
@@ -116,8 +118,8 @@ class _Table:
 
     def text(self, name: str, default: Optional[str] = None) -> str:
         value = self.get(name, default)
-        if not isinstance(value, str) or not value:
-            _refuse(self.key(name), value, "give a text that is not empty")
+        if not isinstance(value, str) or not value or not value.isprintable():
+            _refuse(self.key(name), value, "give a printable text that is not empty")
         return value
 
     def optional_text(self, name: str) -> Optional[str]:
@@ -125,8 +127,8 @@ class _Table:
 
     def whole(self, name: str) -> int:
         value = self.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            _refuse(self.key(name), value, "give a whole number of at least 1")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
+            _refuse(self.key(name), value, f"give a whole number from 1 to {MAX_COUNT}")
         return value
 
     def number(
@@ -149,7 +151,7 @@ def _seconds(value: Any, where: str, above: Optional[float] = None) -> float:
 
 def _vocab(raw: Any) -> Tuple[int, int]:
     good = isinstance(raw, list) and len(raw) == 2 and all(type(value) is int for value in raw)
-    if not good or not 0 <= raw[0] < raw[1] - 1:
+    if not good or not 0 <= raw[0] < raw[1] - 1 <= MAX_COUNT:
         _refuse("vocab", raw, "give [LO, HI) with at least two token ids")
     return raw[0], raw[1]
 
@@ -160,6 +162,10 @@ def _request(raw: Any) -> Dict[str, Any]:
     for name in RESERVED:
         if name in raw:
             _refuse(f"request.{name}", raw[name], "the client sets this field itself")
+    try:
+        json.dumps(raw, allow_nan=False)
+    except ValueError:
+        _refuse("request", raw, "JSON has no NaN and no infinity")
     options = raw.get("stream_options", {})
     if not isinstance(options, dict):
         _refuse("request.stream_options", options, "give an object")
@@ -236,7 +242,7 @@ def _stream(table: _Table) -> Stream:
 
 def _name(table: _Table) -> str:
     name = table.text("name")
-    if name == "warmup" or not all(char.isalnum() or char in "._-" for char in name):
+    if name == "warmup" or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         _refuse(table.key("name"), name, "use letters, digits, '.', '_', '-'; warmup is taken")
     return name
 

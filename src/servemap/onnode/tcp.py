@@ -207,4 +207,7 @@ def probe_main(argv: List[str]) -> int:
         arguments.host, arguments.port, arguments.pings, arguments.bytes, arguments.seconds
     )
     print(json.dumps(result))
-    return 1 if result["error"] else 0
+    if result["error"]:
+        print("tcp-probe: %s" % result["error"], file=sys.stderr)
+        return 1
+    return 0

@@ -1,21 +1,21 @@
 """`ensure_server`: the one way in which a job gets a server that it may measure."""
 
-import time
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-
-from servemap.engines.registry import get_engine
+from servemap.engines.registry import get_adapter
 from servemap.model import results
-from servemap.model.canon import write_json_atomic
-from servemap.model.errors import LaunchError, NodeError, PatchError, ServemapError
 from servemap.model.server_spec import ServerSpec
-from servemap.server import boots, freeze, gates, patches, process
-from servemap.server.context import Context, resolve_secrets
-from servemap.server.events import append_event
+from servemap.server import boots, freeze, patches, process
+from servemap.server.context import Context
+from servemap.server.gates import check_completion, run_gates
+from servemap.server.start import (
+    PROBE_TIMEOUT_S,
+    NotRunError,
+    Served,
+    finish,
+    server_pids,
+    server_url,
+    start_server,
+)
 from servemap.server.stop import request_stop, stop_request
-
-LOG_TAIL_LINES = 30
 
 
 def ensure_server(context: Context, variant: str) -> Served:
@@ -31,18 +31,16 @@ def ensure_server(context: Context, variant: str) -> Served:
     server = context.server(variant)
     if server.attach:
         return _attach(context, server)
-    found_drift = _check_drift(context, variant)
     node = context.head
-    workdir = context.workdir(context.plan.head)
     fingerprint = context.plan.spec_sha256("launch", variant)
-    running = process.read_running(node, workdir)
+    running = process.read_running(node, context.workdir(context.plan.head))
     if running is not None:
         lost = _why_not_reusable(context, variant, running, fingerprint)
         if lost is None:
-            return _reuse(context, variant, server, running, found_drift)
-        _let_go(context, variant, running, *lost)
+            return _reuse(context, variant, server, running)
+        _let_go(context, running, *lost)
     _check_breaker(context, variant)
-    return _launch(context, variant, server, fingerprint, found_drift)
+    return start_server(context, variant, server, fingerprint, _check_drift(context, variant))
 
 
 def _refuse_stopped(context: Context) -> None:
@@ -85,53 +83,62 @@ def _why_not_reusable(
         return ("stopped" if expired else "died"), process.say_exit(state), not expired
     if running.fingerprint != fingerprint or running.variant != variant:
         return "stopped", f"variant {variant} is next", False
-    try:
-        patches.verify_patches(node, context.server(variant).patches, workdir)
-    except PatchError as error:
-        return "stopped", f"its patches are not in place: {error.what}", False
     server = context.server(variant)
-    url = base_url(server, context.plan.campaign.nodes[0].address)
-    check = gates.completion_check(url, get_engine(server.engine), context.plan.campaign.model.name)
+    if server.patches:
+        standing = patches.verify_patches(node, server.patches, workdir)
+        if not standing["in_place"]:
+            return "stopped", f"its patches are not in place ({standing['standing']})", False
+    endpoints = get_adapter(server).endpoints(server_url(context, server))
+    check = check_completion(endpoints, context.plan.campaign.model, PROBE_TIMEOUT_S)
     if not check.ok:
         return "died", f"it lost its health: {check.evidence}", True
     return None
 
 
-def _reuse(
-    context: Context,
-    variant: str,
-    server: ServerSpec,
-    running: process.Running,
-    found_drift: list[str],
-) -> Served:
-    boot = next(
-        (b for b in boots.read_boots(context.run_dir, variant) if b.boot_id == running.boot_id),
-        None,
-    )
+def _reuse(context: Context, variant: str, server: ServerSpec, running: process.Running) -> Served:
+    known = boots.read_boots(context.run_dir, variant)
+    boot = next((item for item in known if item.boot_id == running.boot_id), None)
+    ours = boot is not None and boot.session == context.session
     return Served(
-        base_url(server, context.plan.campaign.nodes[0].address),
+        server_url(context, server),
         running.fingerprint,
         running.boot_id,
         server.engine,
         boot.engine_version if boot else None,
-        _pids(context, running.boot_id),
+        server_pids(context, running.boot_id),
         True,
-        found_drift,
+        # Facts cannot change under a server that this session itself started and gated.
+        [] if ours else _check_drift(context, variant),
         boot.argv if boot else [],
     )
 
 
-def _pids(context: Context, boot_id: str) -> list[int]:
-    state = process.supervisor_state(
-        context.head, context.workdir(context.plan.head), boot_id
+def _attach(context: Context, server: ServerSpec) -> Served:
+    url = server_url(context, server)
+    adapter = get_adapter(server)
+    result = run_gates(adapter, url, context.plan.campaign.model)
+    failed = [check for check in result.checks if check.ok is False]
+    if failed:
+        raise NotRunError(
+            "launch",
+            "; ".join(f"{check.name}: {check.evidence}" for check in failed),
+            url,
+            failed[0].remedy,
+        )
+    return Served(
+        url,
+        context.plan.spec_sha256("launch", "baseline"),
+        None,
+        server.engine,
+        result.effective.engine_version,
+        [],
+        True,
+        checks=[check.record() for check in result.checks],
     )
-    server = process.server_process(state)
-    return [server.pid] if server else []
 
 
 def _let_go(
     context: Context,
-    variant: str,
     running: process.Running,
     status: boots.Status,
     reason: str,
@@ -161,5 +168,3 @@ def _check_breaker(context: Context, variant: str) -> None:
             str(boots.boot_dir(context.run_dir, variant, lost[-1].boot_id)),
             "read the log there, mend the cause, start the campaign again",
         )
-
-

@@ -124,19 +124,23 @@ def drift(frozen_facts: dict[str, Any], now: dict[str, Any]) -> list[str]:
     models_before, models_after = _models(frozen_facts), _models(now)
     for path in models_before.keys() | models_after.keys():
         if models_before.get(path) != models_after.get(path):
-            found.append(f"file {path} changed: {models_before.get(path)} -> {models_after.get(path)}")
+            found.append(
+                f"file {path} changed: {models_before.get(path)} -> {models_after.get(path)}"
+            )
     return sorted(found)
 
 
 def _packages(facts: dict[str, Any]) -> dict[str, str]:
-    packages = facts.get("packages")
+    packages = facts.get("python", {}).get("packages")
     return packages if isinstance(packages, dict) else {}
 
 
 def _models(facts: dict[str, Any]) -> dict[str, str]:
-    files = facts.get("models") or []
-    return {
-        str(item.get("path")): str(item.get("sha256") or item.get("error") or item.get("size"))
-        for item in files
-        if isinstance(item, dict)
-    }
+    found = {}
+    for model in facts.get("models", {}).get("models", []):
+        for item in model.get("files", []):
+            name = f"{model.get('path')}:{item.get('name')}"
+            found[name] = str(item.get("sha256") or item.get("errors"))
+        for error in model.get("errors", []):
+            found[str(model.get("path"))] = str(error)
+    return found

@@ -112,9 +112,7 @@ def _newest_boot(context: Context, variant: str) -> boots.Boot | None:
     return known[-1] if known and known[-1].session == context.session else None
 
 
-def _gate_checks(
-    context: Context, variant: str, boot: boots.Boot | None
-) -> list[dict[str, Any]]:
+def _gate_checks(context: Context, variant: str, boot: boots.Boot | None) -> list[dict[str, Any]]:
     if boot is None:
         return []
     folder = boots.boot_dir(context.run_dir, variant, boot.boot_id)
@@ -131,5 +129,3 @@ def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[s
     except OSError:
         return []
     return text.splitlines()[-LOG_TAIL_LINES:]
-
-

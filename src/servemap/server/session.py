@@ -10,11 +10,11 @@ from servemap.model.canon import write_json_atomic
 from servemap.model.errors import LockedError, ServemapError
 from servemap.server import process
 from servemap.server.context import Context
-from servemap.server.ensure import stop_server
 from servemap.server.events import append_event
 from servemap.server.lease import release_lease, take_lease
 from servemap.server.locks import describe_self, fence_orphan, read_holder, say_holder, try_lock
 from servemap.server.manifest import check_manifest, write_manifest
+from servemap.server.start import stop_server
 
 # Held until this process ends: the kernel releases the lock even after kill -9.
 _run_lock: list[TextIO] = []

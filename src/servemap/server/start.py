@@ -1,19 +1,29 @@
 """Starting and ending the server: patches in place, supervised process, gates, records."""
 
+import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from servemap.engines.registry import get_engine
+from servemap.engines.base import Effective
+from servemap.engines.failures import explain
+from servemap.engines.registry import get_adapter, get_engine
 from servemap.model.attempts import read_json
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import NodeError, PatchError, ServemapError
+from servemap.model.errors import LaunchError, NodeError, PatchError, ServemapError
 from servemap.model.protocol import SCHEMA
 from servemap.model.server_spec import ServerSpec
-from servemap.server import boots, gates, patches, process
+from servemap.server import boots, patches, process
 from servemap.server.context import Context, resolve_secrets
 from servemap.server.events import append_event
+from servemap.server.gate_ports import read_local_view
+from servemap.server.gate_ready import log_reader, probe_marks, wait_ready
+from servemap.server.gates import Check, Started, check_completion, check_port_free, run_gates
+
+LOG_TAIL_LINES = 30
+PROBE_TIMEOUT_S = 10.0
+
 
 class NotRunError(ServemapError):
     """A job's work is not done, for a reason that is recorded and not the job's own failure.
@@ -42,14 +52,6 @@ class Served:
     checks: list[dict[str, Any]] = field(default_factory=list)
 
 
-def base_url(server: ServerSpec, address: str) -> str:
-    """Return the URL that clients on the head use."""
-    if server.attach:
-        return server.attach.rstrip("/")
-    host = address if server.bind in ("0.0.0.0", "::") else server.bind
-    return f"http://{host}:{server.port}"
-
-
 def swap_patches(context: Context, variant: str, node_id: str) -> dict[str, Any]:
     """Put the patches of a variant in place on a node, and those of another variant back.
 
@@ -69,7 +71,9 @@ def swap_patches(context: Context, variant: str, node_id: str) -> dict[str, Any]
             "apply them with -f on server/VARIANT/patches/NODE.json, or set "
             "policy.on_unpatched: reapply",
         )
-    record = patches.apply_patches(context.nodes[node_id], wanted, context.workdir(node_id))
+    record: dict[str, Any] = patches.apply_patches(
+        context.nodes[node_id], wanted, context.workdir(node_id)
+    )
     if record["changed"]:
         append_event(context.run_dir, "patch", variant=variant, node=node_id)
     return record
@@ -92,31 +96,39 @@ def unpatch(context: Context) -> dict[str, Any]:
 
 
 def start_server(
-    context: Context,
-    variant: str,
-    server: ServerSpec,
-    fingerprint: str,
-    found_drift: list[str],
+    context: Context, variant: str, server: ServerSpec, fingerprint: str, found_drift: list[str]
 ) -> Served:
+    """Put the variant's patches in place, start its server and gate it.
+
+    Raises:
+        NotRunError: the port is taken, a patch does not apply, the server did not become ready or
+            failed a gate; it is stopped then and its boot is recorded as failed.
+    """
     node = context.head
-    workdir = context.workdir(context.plan.head)
     engine = get_engine(server.engine)
-    for node_id in context.plan.nodes_of(variant):
-        swap_patches(context, variant, node_id)
-    free = gates.port_free(node, server.port)
+    here = str(Path.cwd())
+    _patch_nodes(context, variant)
+    free = check_port_free(read_local_view(), server.port, server.bind)
     if not free.ok:
-        raise NotRunError("launch", free.evidence, f"port {server.port}", free.remedy)
-    argv = engine.argv(server, context.plan.campaign.model, node=node.name, port=server.port)
-    plain, secrets = resolve_secrets(engine.env(server))
+        raise NotRunError("launch", free.evidence, f"{node.name}, port {server.port}", free.remedy)
+    argv = engine.argv(
+        server,
+        context.plan.campaign.model,
+        node=node.name,
+        port=server.port,
+        python=sys.executable,
+        workdir=here,
+    )
+    plain, secrets = resolve_secrets(engine.env(server, workdir=here))
     started = time.time_ns()
     running = process.start(
         node,
-        workdir,
+        context.workdir(context.plan.head),
         variant=variant,
         fingerprint=fingerprint,
         port=server.port,
         argv=argv,
-        env=plain,
+        env={**_node_env(context), **plain},
         secrets=secrets,
         cwd=str(Path(server.cwd).resolve()) if server.cwd else None,
         ttl_s=context.policy.lease_ttl_s,
@@ -130,9 +142,129 @@ def start_server(
     return _gate(context, server, running, boot, found_drift)
 
 
-def finish(
-    context: Context, running: process.Running, status: boots.Status, reason: str
-) -> None:
+def _patch_nodes(context: Context, variant: str) -> None:
+    try:
+        for node_id in context.plan.nodes_of(variant):
+            swap_patches(context, variant, node_id)
+    except PatchError as error:
+        raise NotRunError("launch", error.what, error.where, error.remedy) from error
+
+
+def _node_env(context: Context) -> dict[str, str]:
+    head = next(node for node in context.plan.campaign.nodes if node.role == "head")
+    return dict(head.env)
+
+
+def _gate(
+    context: Context,
+    server: ServerSpec,
+    running: process.Running,
+    boot: boots.Boot,
+    found_drift: list[str],
+) -> Served:
+    """Wait for readiness, run the gates, record both; a server that fails is stopped."""
+    node, workdir = context.head, context.workdir(context.plan.head)
+    adapter = get_adapter(server)
+    url = server_url(context, server)
+    model = context.plan.campaign.model
+    endpoints = adapter.endpoints(url)
+    log = log_reader(Path(process.log_path(workdir, boot.boot_id)), from_start=True)
+    ready = wait_ready(
+        lambda: check_completion(endpoints, model, PROBE_TIMEOUT_S),
+        lambda: process.alive(node, workdir, running),
+        log,
+        start_timeout_s=context.policy.start_timeout_s,
+        own_lines=probe_marks(endpoints),
+    )
+    checks = [Check("ready", ready.ok, ready.reason or f"after {ready.waited_s:.2f} s")]
+    effective = Effective()
+    if ready.ok:
+        result = run_gates(adapter, url, model, _started(context, server, running, boot))
+        checks += result.checks
+        effective = result.effective
+    folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
+    write_json_atomic(
+        folder / "gate.json",
+        {"schema": SCHEMA, "checks": [c.record() for c in checks], "effective": asdict(effective)},
+    )
+    failed = [check for check in checks if check.ok is False]
+    if failed:
+        reason = _why_failed(context, running, boot, failed)
+        finish(context, running, "failed", reason)
+        raise NotRunError("launch", reason, str(folder), failed[0].remedy or "read the log there")
+    boots.write_boot(
+        context.run_dir,
+        replace(
+            boot,
+            status="ready",
+            ready_ns=time.time_ns(),
+            engine_version=effective.engine_version,
+        ),
+    )
+    keep_log(context, boot.variant, boot.boot_id)
+    return Served(
+        url,
+        running.fingerprint,
+        boot.boot_id,
+        server.engine,
+        effective.engine_version,
+        server_pids(context, boot.boot_id),
+        False,
+        found_drift,
+        boot.argv,
+        [check.record() for check in checks],
+    )
+
+
+def _why_failed(
+    context: Context, running: process.Running, boot: boots.Boot, failed: list[Check]
+) -> str:
+    """Return what a failed start comes down to: what its log is known to mean, else the checks."""
+    node, workdir = context.head, context.workdir(context.plan.head)
+    text = node.read_text(process.log_path(workdir, boot.boot_id)) or ""
+    found = explain(text)
+    said = "; ".join(f"{check.name}: {check.evidence}" for check in failed)
+    if found:
+        said = f"{found[0].means} ({found[0].remedy}); {said}"
+    state = process.supervisor_state(node, workdir, running.boot_id)
+    return f"{said}; {process.say_exit(state)}" if state.get("exit") else said
+
+
+def _started(
+    context: Context, server: ServerSpec, running: process.Running, boot: boots.Boot
+) -> Started:
+    node, workdir = context.head, context.workdir(context.plan.head)
+    identity = process.server_process(process.supervisor_state(node, workdir, running.boot_id))
+    if identity is None:
+        raise LaunchError("the server's process is gone", node.name, "read its log")
+    return Started(
+        identity.pid,
+        identity.start,
+        server.bind,
+        server.port,
+        str(Path(server.package.root).resolve()) if server.package else None,
+        node.read_text(process.log_path(workdir, boot.boot_id)) or "",
+        read_local_view(),
+    )
+
+
+def server_url(context: Context, server: ServerSpec) -> str:
+    """Return the URL that clients on the head use."""
+    if server.attach:
+        return server.attach.rstrip("/")
+    head = next(node for node in context.plan.campaign.nodes if node.role == "head")
+    host = head.address if server.bind in ("0.0.0.0", "::") else server.bind
+    return f"http://{host}:{server.port}"
+
+
+def server_pids(context: Context, boot_id: str) -> list[int]:
+    """Return the pid of the server's own process, the root of its tree."""
+    state = process.supervisor_state(context.head, context.workdir(context.plan.head), boot_id)
+    identity = process.server_process(state)
+    return [identity.pid] if identity else []
+
+
+def finish(context: Context, running: process.Running, status: boots.Status, reason: str) -> None:
     """Stop a server that may still run, keep its log, record how it ended."""
     node = context.head
     workdir = context.workdir(context.plan.head)
@@ -167,5 +299,3 @@ def keep_log(context: Context, variant: str, boot_id: str) -> None:
         node.get(source, target)
     except NodeError as error:
         append_event(context.run_dir, "log_not_fetched", boot_id=boot_id, error=error.what)
-
-

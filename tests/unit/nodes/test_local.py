@@ -1,5 +1,6 @@
 """The local transport and the on-node program it carries."""
 
+import json
 import os
 import signal
 import subprocess
@@ -181,6 +182,33 @@ def test_agent_runs_from_its_archive_outside_the_package(node: LocalNode, tmp_pa
     done = node.run(argv, timeout_s=WAIT_S, env={"PYTHONPATH": ""}, cwd=str(tmp_path))
     assert done.code == 2
     assert done.stderr.startswith("supervise: cannot read the spec absent.json")
+
+
+def test_stopped_supervisor_records_the_end_of_its_server(node: LocalNode, tmp_path: Path) -> None:
+    heartbeat, state = tmp_path / "heartbeat", tmp_path / "state.json"
+    heartbeat.touch()
+    spec = {
+        "argv": python("import time; print('up', flush=True); time.sleep(600)"),
+        "env": {},
+        "cwd": str(tmp_path),
+        "log": str(tmp_path / "server.log"),
+        "state": str(state),
+        "heartbeat": str(heartbeat),
+        "ttl_s": 60,
+        "boot_id": "b",
+        "grace_s": 5,
+    }
+    node.write_text(str(tmp_path / "spec.json"), json.dumps(spec))
+    argv = node.agent_argv("supervise", "--spec", str(tmp_path / "spec.json"))
+    supervisor = node.spawn(argv, log=str(tmp_path / "supervisor.log"))
+    wait_for_text(tmp_path / "server.log")
+    running = json.loads(state.read_text())
+    server = from_record(running["server"], running["machine_boot_id"])
+    assert from_record(running["supervisor"], running["machine_boot_id"]) == supervisor
+    assert node.alive(server)
+    assert node.stop(supervisor, WAIT_S)
+    assert not node.alive(server)
+    assert json.loads(state.read_text())["exit"]["reason"] == "stopped"
 
 
 def test_unknown_agent_command_lists_the_known_ones(node: LocalNode) -> None:

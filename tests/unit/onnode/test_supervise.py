@@ -5,17 +5,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_process import WAIT_S, Supervised, agent_argv, wait_for
 
-from servemap.onnode.ident import all_stats, is_alive, read_stat
+from servemap.onnode.ident import is_alive, read_stat
 from servemap.onnode.supervise import exit_record
+from servemap.onnode.sweep import marked, sweep
 
-WAIT_S = 20.0
 IGNORE_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 # A daemon as daemon(7) makes it: a grandchild in a session of its own, its parent gone.
 DAEMONISE = """
@@ -33,67 +33,6 @@ while not os.path.exists(sys.argv[1]) or not open(sys.argv[1]).read():
 """
 
 
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"waited in vain for {what}")
-
-
-class Supervised:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.state_path = folder / "state.json"
-        self.heartbeat = folder / "heartbeat"
-        self.heartbeat.touch()
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, argv: list[str], **changes: Any) -> subprocess.Popen[bytes]:
-        spec = {
-            "argv": argv,
-            "env": {"ADDED": "by the spec"},
-            "cwd": str(self.folder),
-            "log": str(self.folder / "server.log"),
-            "state": str(self.state_path),
-            "heartbeat": str(self.heartbeat),
-            "ttl_s": 600,
-            "boot_id": "boot-1",
-            "grace_s": 0.3,
-            **changes,
-        }
-        path = self.folder / "spec.json"
-        path.write_text(json.dumps(spec))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "servemap.onnode", "supervise", "--spec", str(path)],
-            start_new_session=True,
-        )
-        return self.process
-
-    def python(self, code: str, *args: str, **changes: Any) -> subprocess.Popen[bytes]:
-        return self.start([sys.executable, "-c", code, *args], **changes)
-
-    def state(self) -> dict[str, Any]:
-        try:
-            return json.loads(self.state_path.read_text())
-        except FileNotFoundError:
-            return {}
-
-    def server(self) -> dict[str, Any]:
-        return wait_for(lambda: self.state().get("server"), "a server in the state")
-
-    def said(self, text: str) -> None:
-        log = self.folder / "server.log"
-        wait_for(lambda: log.exists() and text in log.read_text(), f"{text!r} in the log")
-
-    def ended(self) -> dict[str, Any]:
-        assert self.process is not None
-        assert self.process.wait(WAIT_S) in (0, 1)
-        return self.state()
-
-
 @pytest.fixture
 def supervised(tmp_path: Path) -> Iterator[Supervised]:
     one = Supervised(tmp_path)
@@ -101,13 +40,14 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     if one.process is not None and one.process.poll() is None:
         one.process.terminate()
         one.process.wait(WAIT_S)
+    sweep(f"boot-{tmp_path}", 0)
 
 
 def test_exit_code_log_and_environment_are_kept(supervised: Supervised) -> None:
     supervised.python("import os; print(os.environ['ADDED'], os.getcwd()); raise SystemExit(7)")
     state = supervised.ended()
     assert state["exit"] == {"code": 7, "signal": None, "reason": "exited"}
-    assert state["boot_id"] == "boot-1"
+    assert state["boot_id"] == f"boot-{supervised.folder}"
     assert state["started_ns"] < state["ended_ns"]
     log = (supervised.folder / "server.log").read_text()
     assert log == f"by the spec {supervised.folder}\n"
@@ -214,6 +154,15 @@ def test_server_that_cannot_start_is_recorded_and_logged(
     assert "cannot start the server" in (supervised.folder / "server.log").read_text()
 
 
+def test_server_that_cannot_be_recorded_is_not_left_running(supervised: Supervised) -> None:
+    (supervised.folder / "file").touch()
+    process = supervised.python(
+        "import time; time.sleep(600)", state=str(supervised.folder / "file" / "state.json")
+    )
+    assert process.wait(WAIT_S) == 3
+    assert marked(f"boot-{supervised.folder}") == []
+
+
 def test_server_starts_with_default_signals(supervised: Supervised) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -233,7 +182,7 @@ def test_bad_spec_is_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "spec.json"
     path.write_text(text)
     result = subprocess.run(
-        [sys.executable, "-m", "servemap.onnode", "supervise", "--spec", str(path)],
+        agent_argv("supervise", "--spec", str(path)),
         capture_output=True,
         text=True,
         check=False,
@@ -247,13 +196,29 @@ def test_a_stuck_server_has_neither_code_nor_signal() -> None:
     assert exit_record(None, "stopped") == {"code": None, "signal": None, "reason": "stopped"}
 
 
-def test_no_process_of_these_tests_is_left() -> None:
-    marked = []
-    for stat in all_stats():
-        try:
-            environment = Path(f"/proc/{stat.pid}/environ").read_bytes()
-        except OSError:
-            continue
-        if b"ADDED=by the spec" in environment.split(b"\0") and stat.state != "Z":
-            marked.append(stat)
-    assert marked == []
+def test_sweep_ends_a_daemon_whose_supervisor_was_killed(supervised: Supervised) -> None:
+    pid_file = supervised.folder / "daemon.pid"
+    process = supervised.python(DAEMONISE + "time.sleep(600)", str(pid_file))
+    daemon = wait_for(lambda: pid_file.exists() and pid_file.read_text(), "the daemon")
+    process.kill()
+    process.wait()
+    boot_id = f"boot-{supervised.folder}"
+    argv = agent_argv("sweep", "--boot-id", boot_id, "--grace", "0.2")
+    assert read_stat(int(daemon)) is not None
+    result = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
+    assert int(daemon) in [one["pid"] for one in result["met"]]
+    assert result["left"] == []
+    stat = read_stat(int(daemon))
+    assert stat is None or stat.state == "Z"
+
+
+def test_sweep_touches_no_other_boot(supervised: Supervised) -> None:
+    supervised.python("import time; print('up', flush=True); time.sleep(600)")
+    supervised.said("up")
+    server = supervised.server()
+    other = f"boot-{supervised.folder}"[:-1]
+    result = subprocess.run(
+        agent_argv("sweep", "--boot-id", other), capture_output=True, check=True
+    )
+    assert json.loads(result.stdout)["met"] == []
+    assert is_alive(server["pid"], server["start"])

@@ -33,11 +33,11 @@ def log(text: str) -> None:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Return the command line's values; a wrong one ends the process with code 2."""
-    parser = argparse.ArgumentParser(prog="llamaserve", description=__doc__)
+    parser = argparse.ArgumentParser(prog="llamaserve", description=__doc__, allow_abbrev=False)
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--alias", required=True, help="name that the server answers to")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--port", type=int, required=True, choices=range(1, 65536), metavar="PORT")
     parser.add_argument(
         "--context", type=int, required=True, help="tokens in the KV cache, shared by all requests"
     )
@@ -93,11 +93,21 @@ def effective(params: xllamacpp.CommonParams) -> dict[str, Any]:
     }
 
 
+def module_path(file: Path) -> str:
+    """Return this file's path: links resolved up to the folder that Python found the package in.
+
+    The package itself may be a link that a patch made; that it lies in the right folder counts.
+    """
+    return str(file.parent.parent.resolve() / file.parent.name / file.name)
+
+
 def check(args: argparse.Namespace) -> None:
     """Refuse what llama.cpp would only report in the middle of its own lines."""
-    model = Path(args.model)
-    if not model.is_file():
-        raise StartError(f"model file {model.absolute()} does not exist")
+    model = Path(args.model).absolute()
+    try:
+        model.open("rb").close()
+    except OSError as error:
+        raise StartError(f"cannot read model file {model}: {error.strerror}") from error
     family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -114,7 +124,7 @@ def start(args: argparse.Namespace) -> xllamacpp.Server:
     params = parameters(args)
     facts = {
         "pid": os.getpid(),
-        "module": os.path.realpath(__file__),
+        "module": module_path(Path(__file__).absolute()),
         "python": sys.version.split()[0],
         "xllamacpp": xllamacpp.__version__,
         "settings": effective(params),
@@ -125,10 +135,12 @@ def start(args: argparse.Namespace) -> xllamacpp.Server:
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as error:
-        size = Path(args.model).stat().st_size
+        # llama.cpp writes its log from a thread: let its reasons come before ours.
+        time.sleep(0.3)
+        model = Path(args.model).absolute()
         raise StartError(
-            f"llama.cpp could not start with model file {Path(args.model).absolute()} "
-            f"({size} bytes); its own lines above say why"
+            f"llama.cpp could not start with model file {model} ({model.stat().st_size} bytes) "
+            f"and context {args.context}; its own lines above say why"
         ) from error
     ready = {"url": server.listening_address, "load_s": round(time.monotonic() - began, 3)}
     log(f"ready {json.dumps(ready, sort_keys=True)}")

@@ -1,0 +1,36 @@
+"""The campaign's verdict for people and CI: which planned repeats are not valid, and why."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from servemap.model.attempts import read_json
+
+
+def failures(folder: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Return one line for every planned repeat that is not measured and valid.
+
+    Args:
+        folder: the run's folder.
+        rows: planned repeats, each with `variant`, `case`, `repeat`.
+    """
+    found = []
+    for row in rows:
+        name = f"{row['variant']}/{row['case']} r{row['repeat']}"
+        repeat = folder / "cases" / row["variant"] / row["case"] / f"r{row['repeat']}"
+        problem = _problem(read_json(repeat / "meta.json"), read_json(repeat / "metrics.json"))
+        if problem is not None:
+            found.append(f"{name}: {problem}")
+    return found
+
+
+def _problem(meta: dict[str, Any] | None, metrics: dict[str, Any] | None) -> str | None:
+    if meta is None:
+        return "not measured"
+    if meta.get("status") != "ok":
+        return f"{meta.get('status')}: {'; '.join(meta.get('reasons', [])) or 'no reason recorded'}"
+    if metrics is None or metrics.get("attempt") != meta.get("attempt"):
+        return "measured, but not derived yet"
+    if metrics.get("verdict") != "valid":
+        return f"invalid: {'; '.join(metrics.get('reasons', [])) or 'no reason recorded'}"
+    return None

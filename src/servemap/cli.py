@@ -1,0 +1,249 @@
+"""The command `servemap`: what people ask for beside Snakemake's own targets."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from servemap import cli_show
+from servemap.analysis.gate import failures
+from servemap.analysis.summary import summarize
+from servemap.analysis.table import result_table
+from servemap.analysis.verify import damaged_files
+from servemap.engines.embedded.tiny_model import install
+from servemap.measure import status as state
+from servemap.measure.setup import load_context
+from servemap.model.attempts import read_json
+from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
+from servemap.model.load import read_yaml
+from servemap.model.results import RESULTS, run_dir
+from servemap.report.render import render
+from servemap.server.context import Context
+from servemap.server.stop import request_stop
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--configfile", help="Campaign file; config/config.yaml if absent.")
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", help="Profile whose campaign file is meant: cluster.")
+]
+RunName = Annotated[
+    str | None, typer.Argument(help="Name of a run below results/; the newest if absent.")
+]
+
+
+def campaign_file(configfile: Path | None, profile: str | None) -> Path:
+    """Return the campaign file that Snakemake would read for the same options."""
+    if configfile is not None:
+        return configfile
+    if profile is not None:
+        settings = read_yaml(Path(profile) / "profile.yaml")
+        if "configfile" in settings:
+            return Path(settings["configfile"])
+    return Path("config/config.yaml")
+
+
+def find_run(name: str | None) -> Path:
+    """Return a run's folder; without a name, that of the newest session.
+
+    Raises:
+        ResultsError: there is no such run.
+    """
+    if name is not None:
+        folder = run_dir(name)
+        if (folder / "run_manifest.json").exists():
+            return folder
+        raise ResultsError(
+            f"there is no run {name!r}", str(folder), "name one of the folders below results/"
+        )
+    found = sorted(RESULTS.glob("*/run_manifest.json"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise ResultsError("there is no run yet", str(RESULTS), "start one: snakemake --cores all")
+    return found[-1].parent
+
+
+def run_context(folder: Path) -> Context:
+    """Return the context of a run from its own manifest.
+
+    Raises:
+        ResultsError: the manifest cannot be read.
+    """
+    manifest = read_json(folder / "run_manifest.json") or {}
+    if "campaign" not in manifest:
+        raise ResultsError(
+            "the manifest cannot be read", str(folder / "run_manifest.json"), "run the campaign"
+        )
+    return load_context(manifest["campaign"])
+
+
+def plan_rows(context: Context) -> list[dict[str, Any]]:
+    """Return the planned repeats as rows for the summary and the report."""
+    return [
+        {"variant": variant, "case": case, "repeat": repeat}
+        for variant, case, repeat in context.plan.items().repeats
+    ]
+
+
+@app.command()
+def plan(
+    targets: Annotated[list[str] | None, typer.Argument(help="Phases; all if absent.")] = None,
+    configfile: ConfigFile = None,
+    profile: Profile = None,
+) -> None:
+    """List what a target would measure: variants, launches, repeats, nodes, expected time."""
+    context = load_context(read_yaml(campaign_file(configfile, profile)))
+    phases = targets or []
+    for name in phases:
+        if name not in context.plan.phases:
+            raise ConfigError(
+                f"there is no phase {name!r}",
+                "plan",
+                f"name some of: {', '.join(context.plan.phases)}",
+            )
+    rows = state.planned_repeats(context, *phases)
+    items = context.plan.items(*phases)
+    launches = {
+        name: (state.launch_state(context, name), state.expected_start_s(context, name))
+        for name in items.variants
+    }
+    nodes = {name: context.plan.nodes_of(name) for name in items.variants}
+    print(cli_show.plan_table(rows))
+    print()
+    print(cli_show.plan_summary(items, rows, launches, nodes))
+    if state.without_metadata(context):
+        print(
+            "\nThese results have no Snakemake metadata: Snakemake may measure them again. "
+            "Adopt them first with: snakemake --touch"
+        )
+
+
+@app.command()
+def status(run: RunName = None) -> None:
+    """Show what a campaign is doing, what is left, and the last results."""
+    folder = find_run(run)
+    context = run_context(folder)
+    print(f"run {context.run}")
+    print(cli_show.status_lines(state.live(context), state.planned_repeats(context)))
+    print(result_table(folder, plan_rows(context), last=5))
+
+
+@app.command()
+def stop(
+    run: RunName = None,
+    reason: Annotated[str, typer.Option(help="Recorded with everything that is not run.")] = "",
+    after_case: Annotated[
+        bool, typer.Option("--after-case", help="Let the case that is running finish.")
+    ] = False,
+) -> None:
+    """End a running campaign in good order; the rest is recorded as not run."""
+    folder = find_run(run)
+    context = run_context(folder)
+    now = state.live(context)
+    if not now.running:
+        raise LockedError(f"run {context.run!r} is not running", str(folder), "nothing to stop")
+    if not after_case or not reason:
+        raise ConfigError(
+            "stop needs --after-case and --reason",
+            "servemap stop",
+            "to end at once, send SIGTERM to the controller "
+            f"(pid {now.holder.get('pid')}); it stops the server in good order",
+        )
+    request_stop(context.run_dir, context.session, "stop", f"stopped by a person: {reason}")
+    print(f"run {context.run}: nothing more is measured after {now.current or 'this moment'}")
+
+
+@app.command()
+def table(run: RunName = None) -> None:
+    """Print the result table of a run and where its report is."""
+    folder = find_run(run)
+    rows = plan_rows(run_context(folder))
+    print(result_table(folder, rows))
+    report = folder / "report" / "index.html"
+    if report.exists():
+        print(f"\nreport: {report} and {folder / 'report.md'}")
+
+
+@app.command()
+def report(
+    run: RunName = None,
+    partial: Annotated[bool, typer.Option(help="Write report/partial.* instead.")] = False,
+) -> None:
+    """Render the summary tables and the report from what is on disk, without Snakemake."""
+    folder = find_run(run)
+    rows = plan_rows(run_context(folder))
+    if not partial:
+        summarize(folder, rows)
+    render(folder, rows, partial=partial)
+    name = "partial.html" if partial else "index.html"
+    print(f"report: {folder / 'report' / name}")
+
+
+@app.command()
+def finish(run: str) -> None:
+    """Write report/partial.* unless the report is newer than everything measured."""
+    folder = find_run(run)
+    newest = max((p.stat().st_mtime for p in folder.glob("cases/*/*/r*/meta.json")), default=0.0)
+    whole = folder / "report" / "index.html"
+    if whole.exists() and whole.stat().st_mtime >= newest:
+        for old in (folder / "report").glob("partial.*"):
+            old.unlink()
+        return
+    render(folder, plan_rows(run_context(folder)), partial=True)
+    print(f"not everything that is planned was measured; so far: {folder}/report/partial.html")
+
+
+@app.command()
+def gate(run: RunName = None) -> None:
+    """Exit with 1 unless every planned repeat was measured and is valid."""
+    folder = find_run(run)
+    problems = failures(folder, plan_rows(run_context(folder)))
+    for problem in problems:
+        print(problem)
+    if problems:
+        raise typer.Exit(1)
+    print("every planned repeat is valid")
+
+
+@app.command()
+def verify(run: RunName = None) -> None:
+    """Check every raw file of a run against its recorded sha256."""
+    folder = find_run(run)
+    damaged = damaged_files(folder)
+    for line in damaged:
+        print(line)
+    if damaged:
+        raise typer.Exit(1)
+    print("every raw file is as it was recorded")
+
+
+@app.command()
+def embedded(folder: Path) -> None:
+    """Make the tiny random model and put the embedded server's package beside it."""
+    for path in install(folder).written:
+        print(f"written: {path}")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def bench(context: typer.Context) -> None:
+    """Run the load client alone against any OpenAI-compatible server (see `bench --help`)."""
+    from servemap.onnode.bench import main as load_client
+
+    raise typer.Exit(load_client(context.args))
+
+
+def main() -> None:
+    """Entry point: errors are said in words and end with 1."""
+    try:
+        app()
+    except ServemapError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Tables and lines that the command `servemap` prints: pure functions, data in, text out."""
+
+from collections.abc import Iterable
+
+from tabulate import tabulate
+
+from servemap.measure.status import Live, PlannedRepeat
+from servemap.model.attempts import State
+from servemap.model.plan import PhaseItems
+
+WORDS: dict[State, str] = {
+    "done": "done",
+    "failed": "failed, is tried again",
+    "gave_up": "failed, given up (force with -f)",
+    "not_run": "not run",
+    "damaged": "damaged, is measured again",
+    "changed": "changed, is measured again",
+    "missing": "missing",
+}
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as `1 h 05 min`, `3 min 20 s` or `4.2 s`."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return f"{seconds:.1f} s"
+
+
+def plan_table(rows: Iterable[PlannedRepeat]) -> str:
+    """Return one line for every planned repeat."""
+    return tabulate(
+        [
+            [
+                row.variant,
+                row.case,
+                row.repeat,
+                WORDS[row.state],
+                row.attempts,
+                duration(row.expected_s) + ("" if row.measured else " (guess)"),
+            ]
+            for row in rows
+        ],
+        headers=["variant", "case", "repeat", "state", "attempts", "expected"],
+        tablefmt="simple",
+    )
+
+
+def plan_summary(
+    items: PhaseItems,
+    rows: list[PlannedRepeat],
+    launches: dict[str, tuple[State, float]],
+    nodes: dict[str, list[str]],
+) -> str:
+    """Return what an execution would do: launches, repeats, nodes, expected time."""
+    todo = [row for row in rows if row.runs]
+    started = [name for name in items.variants if any(row.variant == name for row in todo)]
+    seconds = sum(row.expected_s for row in todo) + sum(launches[name][1] for name in started)
+    guessed = sum(not row.measured for row in todo)
+    lines = [
+        f"baselines: {', '.join(items.baselines) or 'none'}",
+        f"captures: {len(items.captures)}",
+        *(
+            f"variant {name}: launch {launches[name][0]}, on {', '.join(nodes[name])}"
+            for name in items.variants
+        ),
+        f"repeats: {len(rows)} planned, {len(rows) - len(todo)} need nothing, "
+        f"{len(todo)} to measure with {len(started)} server starts",
+        f"expected: {duration(seconds)}"
+        + (f" ({guessed} of {len(todo)} repeats are guesses)" if guessed else ""),
+    ]
+    return "\n".join(lines)
+
+
+def status_lines(live: Live, rows: list[PlannedRepeat]) -> str:
+    """Return what a campaign is at, what is left and when it should end."""
+    left = [row for row in rows if row.runs]
+    done = sum(row.state == "done" for row in rows)
+    lines = []
+    if live.running:
+        lines.append(f"running, pid {live.holder.get('pid')}")
+        lines.append(
+            f"now: {live.current}, for {duration(live.current_s or 0)}"
+            if live.current
+            else "now: between jobs"
+        )
+    else:
+        lines.append("not running")
+    lines.append(f"repeats: {done} done, {len(left)} left, {len(rows)} planned")
+    gave_up = [row for row in rows if row.state == "gave_up"]
+    if gave_up:
+        lines.append(f"given up: {', '.join(f'{row.variant}/{row.case}' for row in gave_up)}")
+    if live.running and left:
+        lines.append(f"expected to end in {duration(sum(row.expected_s for row in left))}")
+    if live.stop_reason:
+        lines.append(f"asked to stop after this case: {live.stop_reason}")
+    return "\n".join(lines)

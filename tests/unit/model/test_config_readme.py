@@ -1,0 +1,101 @@
+"""config/README.md documents every key of the models, and no other, with its default."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from servemap.model import campaign, cases, server_spec
+from servemap.model.base import Model
+
+README = Path(__file__).parents[3] / "config/README.md"
+SECTIONS: dict[str, type[BaseModel]] = {
+    "Campaign": campaign.Campaign,
+    "nodes": server_spec.NodeSpec,
+    "nodes.rails": server_spec.Rail,
+    "model": server_spec.ModelSpec,
+    "server": server_spec.ServerSpec,
+    "server.topology": server_spec.Topology,
+    "server.settings": server_spec.Settings,
+    "server.env": server_spec.Secret,
+    "server.container": server_spec.Container,
+    "server.package": server_spec.Package,
+    "server.patches": server_spec.PatchSpec,
+    "server.patches.verify": server_spec.Verify,
+    "variables": campaign.Variable,
+    "variants": campaign.Variant,
+    "cases (kind fixed)": cases.FixedCase,
+    "cases.fallback": cases.Fallback,
+    "cases (kind mixed)": cases.MixedCase,
+    "cases.background": cases.Background,
+    "cases.inject": cases.Inject,
+    "baselines": cases.BaselineSpec,
+    "phases": cases.PhaseSpec,
+    "phases.captures": cases.CaptureSpec,
+    "collectors": cases.CollectorSetting,
+    "scale": cases.Scale,
+    "policy": cases.Policy,
+    "freeze": cases.Freeze,
+    "weights": campaign.Weights,
+}
+
+
+def sections() -> dict[str, dict[str, str]]:
+    """{heading: {key: default as written}} of the reference tables."""
+    found: dict[str, dict[str, str]] = {}
+    heading = ""
+    for line in README.read_text(encoding="utf-8").splitlines():
+        if line.startswith("### "):
+            heading = line.removeprefix("### ")
+        row = re.match(r"\| `(\w+)` \| (.+?) \| ", line)
+        if row and heading:
+            found.setdefault(heading, {})[row[1]] = row[2]
+    return found
+
+
+def default_as_written(field: FieldInfo) -> str | None:
+    """How the table shows a default; None where it is too long for a table."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None:
+        return "–"
+    if isinstance(value, str) and value:
+        return f"`{value}`"
+    if isinstance(value, BaseModel) or (isinstance(value, list) and len(value) > 3):
+        return None
+    if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+        return f"one, `{value[0].id}`"  # type: ignore[attr-defined]
+    return f"`{json.dumps(value)}`"
+
+
+def models(base: type[BaseModel] = Model) -> set[type[BaseModel]]:
+    below = base.__subclasses__()
+    return {*below, *(deeper for model in below for deeper in models(model))}
+
+
+def test_every_model_has_a_section() -> None:
+    assert set(SECTIONS.values()) == models() - {cases.CaseBase}
+    assert sections().keys() == SECTIONS.keys()
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_a_section_has_the_models_keys_and_defaults(heading: str) -> None:
+    rows = sections()[heading]
+    fields = SECTIONS[heading].model_fields
+    assert rows.keys() == fields.keys()
+    for key, field in fields.items():
+        expected = default_as_written(field)
+        if expected is None:
+            assert rows[key].startswith("see "), key
+        else:
+            assert rows[key] == expected, key
+
+
+def test_the_functions_of_a_patchs_expression_are_told() -> None:
+    from servemap.onnode.patch_check import _FUNCTIONS
+
+    assert " ".join(sorted(_FUNCTIONS)) in README.read_text(encoding="utf-8")

@@ -1,0 +1,178 @@
+"""Reading a campaign: every refusal names the key, the value and the remedy."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servemap.model.errors import ConfigError
+from servemap.model.load import assemble, load_campaign, parse_campaign, read_yaml
+
+MINIMAL: dict[str, Any] = {
+    "run": "r",
+    "nodes": [{"id": "n"}],
+    "model": {"name": "m", "path": "/m", "context": 100},
+    "server": {"engine": "llamacpp"},
+    "cases": [{"id": "c", "isl": 10, "osl": 1, "concurrency": 1}],
+    "phases": [{"id": "phase1", "cases": ["c"]}],
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The minimal campaign with one dotted key set, or removed where the value is None."""
+    config = copy.deepcopy(MINIMAL)
+    *parents, last = path.split(".")
+    node: Any = config
+    for parent in parents:
+        node = node[int(parent)] if parent.isdigit() else node[parent]
+    if value is None:
+        del node[last]
+    else:
+        node[last] = value
+    return config
+
+
+def test_the_minimal_campaign_is_one() -> None:
+    campaign = parse_campaign(MINIMAL)
+    assert campaign.policy.max_attempts == 2
+    assert [variant.id for variant in campaign.variants] == ["baseline"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("rnu", 1, "rnu: Extra inputs are not permitted (value: 1)"),
+        ("server.enigne", "x", "server.enigne: Extra inputs are not permitted (value: 'x')"),
+        ("cases.0.concurency", 2, "concurency: Extra inputs are not permitted (value: 2)"),
+        ("run", "Not A Slug", "(value: 'Not A Slug')"),
+        ("run", "a/../b", "(value: 'a/../b')"),
+        ("server.engine", "tgi", "(value: 'tgi')"),
+        ("cases.0.isl", "4KB", "'4KB' is not a length: write 4096, '4096' or '32K'"),
+        ("cases.0.isl", -4, "'-4' is not a length"),
+        ("cases.0.isl", True, "a length is a number of tokens"),
+        ("cases.0.concurrency", 0, "greater than or equal to 1 (value: 0)"),
+        ("cases", [], "at least 1 item"),
+        ("phases", [], "at least 1 item"),
+        ("model.vocab", [30, 30], "the low id must be below the high id"),
+        ("phases.0.id", "phase-1", "(value: 'phase-1')"),
+        ("server.env", {"A-B": "1"}, "env.A-B"),
+        ("scale", {"tokens_per_k": 0}, "(value: 0)"),
+    ],
+)
+def test_a_wrong_value_is_named(key: str, value: Any, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_campaign(changed(key, value), "file.yaml")
+    assert says in error.value.what
+    assert error.value.where.startswith("file.yaml, key ")
+    assert "config/README.md" in error.value.remedy
+
+
+@pytest.mark.parametrize("key", MINIMAL)
+def test_a_missing_key_is_named(key: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_campaign(changed(key, None))
+    assert error.value.what.startswith(f"{key}: Field required")
+    assert error.value.remedy.startswith("add the key")
+
+
+def test_many_mistakes_are_counted() -> None:
+    with pytest.raises(ConfigError, match="and 2 more"):
+        parse_campaign({**MINIMAL, **{f"k{n}": n for n in range(7)}})
+
+
+@pytest.mark.parametrize(
+    "verify", [{}, {"marker": "a", "python": "True"}, {"file": "x"}], ids=["none", "two", "file"]
+)
+def test_a_proof_is_exactly_one(verify: dict[str, str]) -> None:
+    patch = {"id": "p", "source": "s", "target": "t", "root": "r", "verify": [verify]}
+    with pytest.raises(ConfigError, match="exactly one of marker, sha256, python"):
+        parse_campaign(changed("server.patches", [patch]))
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("run: a\nrun: b\n", "key 'run' is given twice"),
+        ("server:\n  env: {A: '1', A: '2'}\n", "key 'A' is given twice"),
+        ("run: [\n", "not valid YAML"),
+        ("- a\n", "holds no mapping"),
+        ("", "holds no mapping"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, says: str) -> None:
+    path = write(tmp_path, "c.yaml", text)
+    with pytest.raises(ConfigError) as error:
+        read_yaml(path)
+    assert says in error.value.what
+    assert str(path) in error.value.where
+    assert error.value.remedy
+
+
+def test_a_repeated_key_is_found_by_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "c.yaml", "run: a\ntitle: t\nrun: b\n")
+    with pytest.raises(ConfigError) as error:
+        read_yaml(path)
+    assert error.value.where.endswith("c.yaml, line 3")
+
+
+@pytest.mark.parametrize("content", [None, b"run: \xff\n"], ids=["missing", "not UTF-8"])
+def test_an_unreadable_file_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "c.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match="cannot read the file"):
+        load_campaign(path)
+
+
+def test_an_overlay_merges_mappings_and_replaces_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "base.yaml", "policy: {repeats: 2, max_deaths: 5}\ncases: [1, 2]\nrun: base\n")
+    write(tmp_path, "middle.yaml", "extends: base.yaml\npolicy: {max_deaths: 6}\n")
+    merged = assemble({"extends": "middle.yaml", "run": "top", "cases": [3]})
+    assert merged == {
+        "run": "top",
+        "policy": {"repeats": 2, "max_deaths": 6},
+        "cases": [3],
+    }
+
+
+def test_assembling_leaves_the_given_configuration_alone() -> None:
+    config = changed("title", "t")
+    before = copy.deepcopy(config)
+    assert assemble(config) == before
+    assert config == before
+
+
+def test_a_circle_of_extends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "a.yaml", "extends: b.yaml\n")
+    write(tmp_path, "b.yaml", "extends: a.yaml\n")
+    with pytest.raises(ConfigError) as error:
+        load_campaign(Path("a.yaml"))
+    assert "extends itself" in error.value.what
+    assert (error.value.where, error.value.remedy) == ("extends", "break the circle")
+
+
+def test_nodes_come_from_the_inventory(tmp_path: Path) -> None:
+    path = write(tmp_path, "nodes.yaml", "nodes: [{id: from-file}]\n")
+    config = {**changed("nodes", None), "inventory": str(path)}
+    assert parse_campaign(assemble(config)).nodes[0].id == "from-file"
+    own = {**MINIMAL, "inventory": str(path)}
+    assert parse_campaign(assemble(own)).nodes[0].id == "n"
+
+
+def test_an_inventory_holds_nothing_else(tmp_path: Path) -> None:
+    path = write(tmp_path, "nodes.yaml", "nodes: [{id: a}]\nmodel: {}\n")
+    with pytest.raises(ConfigError) as error:
+        assemble({"inventory": str(path)})
+    assert "'model'" in error.value.what
+    assert error.value.where == str(path)

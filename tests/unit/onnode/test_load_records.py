@@ -1,0 +1,327 @@
+"""What streams mean: each case is a stream as a server sent it, or as a bug report tells it."""
+
+import json
+from typing import Any
+
+import pytest
+from load_server import event, text_chunk, usage
+
+from servemap.onnode.load_call import Call, Lane
+from servemap.onnode.load_http import Response
+from servemap.onnode.load_records import build_record
+from servemap.onnode.load_spec import Stream
+
+EPOCH = 10**18
+
+
+def record(
+    reads: list[tuple[int, bytes]],
+    outcome: str = "complete",
+    kind: str = "text/event-stream",
+    status: str = "200 OK",
+    detail: str = "",
+) -> dict[str, Any]:
+    stream = Stream("main", "closed", 4, 8, 1, 1, ())
+    call = Call(Lane(stream, lambda _: ("x", b"")), "main-000001", b"", 100)
+    call.connected_ns, call.sent_ns, call.attempts = 90, 110, 1
+    call.outcome, call.detail, call.ended_ns = outcome, detail, 10_000
+    call.response = Response()
+    call.response.feed(f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n\r\n".encode(), 120)
+    for when, data in reads:
+        call.response.feed(data, when)
+    return build_record(call, "main", False, EPOCH)
+
+
+def events(*values: Any, step: int = 100) -> list[tuple[int, bytes]]:
+    return [(200 + step * number, event(value)) for number, value in enumerate(values)]
+
+
+def delta(**fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": None}]}
+
+
+def test_a_usual_stream():
+    got = record(
+        events(
+            text_chunk("a"),
+            text_chunk("b"),
+            text_chunk("c", "length"),
+            {"choices": [], "usage": {**usage(4, 3), "prompt_tokens_details": None}},
+            "[DONE]",
+        )
+    )
+    assert got == {
+        "id": "main-000001",
+        "segment": "main",
+        "stream": "main",
+        "warmup": False,
+        "isl": 4,
+        "osl": 8,
+        "scheduled_ns": EPOCH + 100,
+        "connect_ns": EPOCH + 90,
+        "sent_ns": EPOCH + 110,
+        "last_ns": EPOCH + 400,
+        "status": "ok",
+        "error": None,
+        "http_status": 200,
+        "attempts": 1,
+        "t_ns": [EPOCH + 200 + 100 * number for number in range(5)],
+        "kinds": "tttud",
+        "tokens": [None, None, None, 3, None],
+        "usage": {
+            "prompt_tokens": 4,
+            "completion_tokens": 3,
+            "cached_tokens": None,
+            "reasoning_tokens": None,
+        },
+        "finish_reason": "length",
+        "timings": None,
+    }
+
+
+def test_several_tokens_an_event():
+    got = record(
+        events(
+            text_chunk("a", usage=usage(4, 1)),
+            text_chunk("bcde", usage=usage(4, 5)),
+            text_chunk("f", "stop", usage=usage(4, 6)),
+            "[DONE]",
+        )
+    )
+    assert got["status"] == "ok"
+    assert got["tokens"] == [1, 5, 6, None]
+
+
+def test_role_only_chunk_carries_no_token():
+    got = record(
+        events(delta(role="assistant", content=""), delta(content="hi"), text_chunk("", "stop"))
+    )
+    assert got["kinds"] == "rtr"
+    assert got["status"] == "ok"
+    assert got["last_ns"] == EPOCH + 300
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_reasoning_is_output(field):
+    got = record(
+        events(
+            delta(role="assistant"),
+            delta(**{field: "hm", "content": None}),
+            delta(**{field: "so", "content": ""}),
+            {
+                "choices": [],
+                "usage": {**usage(4, 2), "completion_tokens_details": {"reasoning_tokens": 2}},
+            },
+            "[DONE]",
+        )
+    )
+    assert (got["status"], got["kinds"]) == ("ok", "rkkud")
+    assert got["usage"]["reasoning_tokens"] == 2
+
+
+def test_reasoning_count_beside_the_totals_and_cached_tokens():
+    counts = {**usage(4, 2), "reasoning_tokens": 1, "prompt_tokens_details": {"cached_tokens": 3}}
+    got = record(events(delta(content="x"), {"choices": [], "usage": counts}, "[DONE]"))
+    assert (got["usage"]["reasoning_tokens"], got["usage"]["cached_tokens"]) == (1, 3)
+
+
+def test_tool_calls_are_output():
+    got = record(events(delta(tool_calls=[{"index": 0}]), delta(content="x"), "[DONE]"))
+    assert got["kinds"] == "ctd"
+
+
+def test_tokens_that_a_parser_holds_back_show_in_usage_only():
+    hidden = [{**delta(), "usage": usage(4, number + 1)} for number in range(20)]
+    got = record(events(*hidden, {**delta(content="x"), "usage": usage(4, 21)}, "[DONE]"))
+    assert got["kinds"] == "r" * 20 + "td"
+    assert got["tokens"][:20] == list(range(1, 21))
+    assert got["status"] == "ok"
+
+
+def test_nothing_visible_but_counted_is_output():
+    got = record(events(text_chunk("", "length", usage=usage(4, 1)), "[DONE]"))
+    assert (got["status"], got["kinds"], got["last_ns"]) == ("ok", "rd", EPOCH + 200)
+
+
+def test_llama_cpp_closes_with_an_empty_chunk_that_holds_the_count():
+    got = record(
+        events(
+            text_chunk("a"),
+            text_chunk("b"),
+            text_chunk("", "length", usage=usage(4, 2), timings={"prompt_ms": 2.5}),
+            "[DONE]",
+        )
+    )
+    assert got["last_ns"] == EPOCH + 300
+    assert got["timings"] == {"prompt_ms": 2.5}
+
+
+def test_final_usage_with_empty_text_is_taken():
+    got = record(events(text_chunk("a"), text_chunk("", "stop", usage=usage(4, 37)), "[DONE]"))
+    assert got["usage"]["completion_tokens"] == 37
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"error": {"message": "engine died", "type": "InternalServerError", "code": 500}},
+        {"error": "engine died"},
+        {"object": "error", "message": "engine died", "code": 500},
+        {"detail": "engine died"},
+    ],
+)
+def test_an_error_inside_the_stream_fails_the_request(fault):
+    good = [text_chunk("x") for _ in range(10)]
+    got = record(events(*good, fault, "[DONE]"))
+    assert got["status"] == "failed"
+    assert got["error"] == {"class": "stream_error", "message": "engine died"}
+    assert got["kinds"] == "t" * 10 + "ed"
+
+
+@pytest.mark.parametrize(
+    "block", [b"event: error\ndata: broken\n\n", b'error: {"message": "broken"}\n\n']
+)
+def test_an_event_named_error_fails_the_request(block):
+    got = record([*events(text_chunk("x")), (900, block)])
+    assert got["error"] == {"class": "stream_error", "message": "broken"}
+    assert got["kinds"] == "te"
+
+
+def test_an_error_that_is_null_is_none():
+    assert record(events({**text_chunk("a", "stop"), "error": None}))["status"] == "ok"
+
+
+@pytest.mark.parametrize("values", [[], ["[DONE]"], [delta(role="assistant"), "[DONE]"]])
+def test_a_stream_without_a_token_is_empty(values):
+    got = record(events(*values))
+    assert (got["status"], got["error"]["class"]) == ("failed", "empty")
+
+
+def test_usage_that_counts_nothing_is_empty():
+    got = record(events({"choices": [], "usage": usage(4, 0)}, "[DONE]"))
+    assert got["error"]["class"] == "empty"
+
+
+def test_a_stream_that_stops_in_silence_is_cut():
+    got = record(events(text_chunk("a"), text_chunk("b")))
+    assert (got["status"], got["error"]["class"]) == ("failed", "cut")
+    assert got["kinds"] == "tt"
+
+
+def test_a_connection_lost_in_the_stream_keeps_what_came():
+    got = record(events(text_chunk("a"), text_chunk("b")), outcome="cut", detail="reset")
+    assert got["error"] == {"class": "cut", "message": "reset"}
+    assert got["t_ns"] == [EPOCH + 200, EPOCH + 300]
+
+
+def test_a_connection_lost_after_done_lost_nothing():
+    got = record(events(text_chunk("a", "stop"), "[DONE]"), outcome="cut", detail="reset")
+    assert got["status"] == "ok"
+
+
+def test_a_frame_that_is_cut_off_is_no_event():
+    got = record([(200, event(text_chunk("a"))), (300, b'data: {"cho')], outcome="cut")
+    assert got["kinds"] == "t"
+
+
+def test_time_limit():
+    got = record(events(text_chunk("a")), outcome="timeout", detail="too long")
+    assert (got["status"], got["error"]) == (
+        "timed_out",
+        {"class": "timeout", "message": "too long"},
+    )
+    assert got["kinds"] == "t"
+
+
+def test_numbers_that_json_lacks_are_missing():
+    data = b'data: {"choices":[{"text":"a"}],"timings":{"x":NaN}}\n\ndata: [DONE]\n\n'
+    assert record([(200, data)])["timings"] == {"x": None}
+
+
+@pytest.mark.parametrize("data", ["{half", "[1]", "12", "null", "[" * 100_000])
+def test_an_event_that_is_no_object_is_a_protocol_error(data):
+    got = record(events(text_chunk("a"), data, "[DONE]"))
+    assert got["error"]["class"] == "protocol"
+    assert got["kinds"] == "ted"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "message"),
+    [
+        ("503 Busy", {"error": {"message": "overloaded"}}, "http", "overloaded"),
+        ("404 Not Found", {"detail": "Not Found"}, "http", "Not Found"),
+        ("400 Bad", {"object": "error", "message": "bad vocab"}, "http", "bad vocab"),
+        ("422 No", {"detail": [{"msg": "x"}]}, "http", '[{"msg": "x"}]'),
+        ("502 Bad Gateway", "<html>nginx</html>", "http", "<html>nginx</html>"),
+        ("500 Oops", "", "http", "HTTP 500"),
+        ("500 Oops", {"error": {"message": "CUDA out of memory. Tried"}}, "oom", None),
+        (
+            "400 Bad",
+            {"error": {"message": "This model's maximum context length is 2048 tokens. However"}},
+            "context",
+            None,
+        ),
+        (
+            "400 Bad",
+            {"message": "The input (9 tokens) is longer than the model's context length (4)."},
+            "context",
+            None,
+        ),
+        (
+            "400 Bad",
+            {"error": {"message": "request (30 tokens) exceeds the available context size (20)"}},
+            "context",
+            None,
+        ),
+        (
+            "400 Bad",
+            {
+                "error": {
+                    "message": "The prompt (30) is longer than the maximum model length of 20."
+                }
+            },
+            "context",
+            None,
+        ),
+    ],
+)
+def test_http_errors(status, body, kind, message):
+    data = body if isinstance(body, str) else json.dumps(body)
+    got = record([(200, data.encode())], status=status, kind="application/json")
+    assert (got["status"], got["error"]["class"]) == ("failed", kind)
+    assert got["http_status"] == int(status[:3])
+    if message is not None:
+        assert got["error"]["message"] == message
+
+
+def test_an_error_as_json_instead_of_a_stream():
+    got = record([(200, b'{"error": {"message": "no"}}')], kind="application/json")
+    assert got["error"] == {"class": "stream_error", "message": "no"}
+
+
+def test_an_answer_that_is_not_streamed():
+    body = json.dumps({**text_chunk("a", "stop"), "usage": usage(4, 1)}).encode()
+    got = record([(200, body)], kind="application/json; charset=utf-8")
+    assert got["error"]["class"] == "protocol"
+
+
+def test_long_messages_are_cut():
+    got = record([(200, b"x" * 9000)], status="500 Oops", kind="text/plain")
+    assert len(got["error"]["message"]) == 500
+
+
+def test_odd_fields_do_no_harm():
+    got = record(
+        events(
+            {"choices": None, "usage": "much"},
+            {"choices": [None, 5, {"delta": "x", "finish_reason": 3}]},
+            {
+                "choices": [{"text": "a", "finish_reason": "stop"}],
+                "usage": {"completion_tokens": "9"},
+            },
+            "[DONE]",
+        )
+    )
+    assert (got["status"], got["kinds"]) == ("ok", "rrtd")
+    assert got["tokens"] is None
+    assert got["usage"]["completion_tokens"] is None

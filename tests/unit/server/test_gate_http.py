@@ -1,0 +1,137 @@
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from servemap.server import gate_http
+from servemap.server.gate_http import Reply, fetch, shorten
+
+Handler = Callable[[socket.socket], None]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Handler], str]]:
+    """Accept one connection with a handler that writes raw bytes; return the address."""
+    release = threading.Event()
+    threads: list[threading.Thread] = []
+    listeners: list[socket.socket] = []
+
+    def start(handler: Handler) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def run() -> None:
+            with closing(listener.accept()[0]) as client:
+                client.recv(65536)
+                handler(client)
+                release.wait(5)
+
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/v1/models"
+
+    yield start
+    release.set()
+    for thread in threads:
+        thread.join(5)
+    for listener in listeners:
+        listener.close()
+
+
+def answer(status: str, body: bytes) -> Handler:
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return lambda client: client.sendall(head.encode() + body)
+
+
+def test_an_answer(serve: Callable[[Handler], str]) -> None:
+    reply = fetch(serve(answer("200 OK", b'{"data": []}')), 5)
+    assert (reply.status, reply.error, reply.json) == (200, None, {"data": []})
+    assert reply.evidence.endswith('answered 200: {"data": []}')
+
+
+def test_a_refusal_keeps_what_the_server_said(serve: Callable[[Handler], str]) -> None:
+    reply = fetch(serve(answer("503 Busy", b'{"error": "Loading model"}')), 5)
+    assert reply.status == 503
+    assert reply.error == 'HTTP status 503: {"error": "Loading model"}'
+    assert reply.json == {"error": "Loading model"}
+
+
+def test_garbage_is_no_json(serve: Callable[[Handler], str]) -> None:
+    reply = fetch(serve(answer("200 OK", b"\xff\xfe<html>")), 5)
+    assert reply.error is None
+    assert reply.json is None
+    assert Reply("u", 200, "[" * 100_000, None).json is None
+
+
+def test_no_http_at_all(serve: Callable[[Handler], str]) -> None:
+    reply = fetch(serve(lambda client: client.sendall(b"SSH-2.0-OpenSSH_9\r\n")), 5)
+    assert reply.status is None
+    assert reply.error is not None
+    assert "BadStatusLine" in reply.error
+
+
+def test_silence_ends_in_time(serve: Callable[[Handler], str]) -> None:
+    reply = fetch(serve(lambda client: None), 0.2)
+    assert reply.error == "no answer within 0.2 s"
+
+
+def test_a_body_that_drips_ends_in_time(serve: Callable[[Handler], str]) -> None:
+    def drip(client: socket.socket) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        try:
+            for _ in range(200):
+                client.sendall(b"x")
+                threading.Event().wait(0.02)
+        except OSError:
+            pass
+
+    reply = fetch(serve(drip), 0.3)
+    assert reply.error == "no answer within 0.3 s"
+
+
+def test_a_body_that_is_cut(serve: Callable[[Handler], str]) -> None:
+    def cut(client: socket.socket) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{")
+        client.shutdown(socket.SHUT_RDWR)
+
+    reply = fetch(serve(cut), 5)
+    assert reply.error is not None
+    assert "IncompleteRead" in reply.error
+
+
+def test_an_endless_body_is_cut(
+    serve: Callable[[Handler], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_http, "MAX_BYTES", 1000)
+    reply = fetch(serve(answer("200 OK", b"x" * 5000)), 5)
+    assert len(reply.text) == 1000
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        reply = fetch(f"http://127.0.0.1:{free.getsockname()[1]}/health", 5)
+    assert (reply.status, reply.error) == (None, "Connection refused")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "file:///etc/hostname", "http://", "http://[::1", "http://x:port/", "http://a b/"]
+)
+def test_an_address_that_is_none(url: str) -> None:
+    reply = fetch(url, 1)
+    assert reply.status is None
+    assert reply.error
+
+
+def test_proxies_are_not_used(
+    serve: Callable[[Handler], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert fetch(serve(answer("200 OK", b"{}")), 5).status == 200
+
+
+def test_shorten() -> None:
+    assert shorten(" a\n\tb ") == "a b"
+    assert len(shorten("x" * 500)) == 200

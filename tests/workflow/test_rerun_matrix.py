@@ -1,0 +1,242 @@
+"""Change one thing, assert exactly which jobs run (design.md, Lifecycle)."""
+
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.harness import Project, Run
+
+REPORT = Counter({"summary": 1, "snapshot": 1, "report": 1})
+DECODE = ["decode/r1", "decode/r2"]
+
+
+def expect(run: Run, jobs: dict[str, int], cases: list[str] | None = None) -> None:
+    assert run.code == 0, run.text[-3000:]
+    assert run.jobs == Counter(jobs), run.text[-3000:]
+    if cases is not None:
+        assert run.cases == cases
+
+
+def test_nothing_changed(done: Project) -> None:
+    run = done.snakemake()
+    assert run.nothing
+    expect(run, {})
+
+
+def test_fresh_campaign_runs_each_job_once_in_the_planned_order(finished: Project) -> None:
+    events = [
+        json.loads(line) for line in (finished.results / "events.jsonl").read_text().splitlines()
+    ]
+    order = [
+        (e["event"], e.get("variant"), e.get("case"), e.get("repeat"))
+        for e in events
+        if e["event"] in ("launch", "case_start")
+    ]
+    assert order == [
+        ("launch", "baseline", None, None),
+        ("case_start", "baseline", "prefill", 1),
+        ("case_start", "baseline", "decode", 1),
+        ("case_start", "baseline", "decode", 2),
+        ("launch", "few-slots", None, None),
+        ("case_start", "few-slots", "prefill", 1),
+        ("case_start", "few-slots", "decode", 1),
+        ("case_start", "few-slots", "decode", 2),
+    ]
+
+
+def test_one_case_changed(done: Project) -> None:
+    campaign = done.campaign()
+    campaign["cases"][0]["isl"] = "9K"
+    done.write_campaign(campaign)
+    expect(
+        done.snakemake(),
+        {"case": 2, "derive": 2, **REPORT},
+        ["baseline/prefill/r1", "few-slots/prefill/r1"],
+    )
+    assert done.snakemake().nothing
+
+
+def test_planning_keys_change_nothing(done: Project) -> None:
+    campaign = done.campaign()
+    campaign["cases"][0]["expected_s"] = 3
+    campaign["title"] = "another title"
+    campaign["policy"]["lease_ttl_s"] = 30
+    done.write_campaign(campaign)
+    assert done.snakemake().nothing
+
+
+def test_key_order_changes_nothing(done: Project) -> None:
+    campaign = done.campaign()
+    campaign["cases"] = [dict(reversed(case.items())) for case in campaign["cases"]]
+    done.write_campaign(dict(reversed(campaign.items())))
+    assert done.snakemake().nothing
+
+
+def test_one_more_repeat(done: Project) -> None:
+    campaign = done.campaign()
+    campaign["cases"][1]["repeats"] = 3
+    done.write_campaign(campaign)
+    expect(
+        done.snakemake(),
+        {"case": 2, "derive": 2, **REPORT},
+        ["baseline/decode/r3", "few-slots/decode/r3"],
+    )
+
+
+def test_one_variant_changed(done: Project) -> None:
+    campaign = done.campaign()
+    campaign["variants"][1]["set"] = {"settings.max_active": 3}
+    done.write_campaign(campaign)
+    expect(
+        done.snakemake(),
+        {"launch": 1, "case": 3, "capture": 1, "derive": 3, **REPORT},
+        ["few-slots/prefill/r1", *(f"few-slots/{name}" for name in DECODE)],
+    )
+
+
+def test_two_values_swapped(done: Project) -> None:
+    """Snakemake compares parameters as a set of values: a swap must not go unnoticed."""
+    campaign = done.campaign()
+    first, second = campaign["cases"][1], dict(campaign["cases"][1])
+    first["isl"], first["osl"] = "2K", "1K"
+    done.write_campaign(campaign)
+    assert done.snakemake().jobs["case"] == 4
+    first["isl"], first["osl"] = "1K", "2K"
+    done.write_campaign(campaign)
+    assert done.snakemake().jobs["case"] == 4
+    assert second["isl"] == "1K"
+
+
+def test_telemetry_parser_changed(done: Project) -> None:
+    path = done.folder / "src/servemap/parsers/proc.py"
+    path.write_text(path.read_text() + "\n\nADDED = 1\n")
+    expect(done.snakemake(), {"derive": 6, "summary": 1, "report": 1})
+
+
+def test_a_limit_changed(done: Project) -> None:
+    campaign = done.campaign()
+    campaign["limits"] = {"error_share": 0.5}
+    done.write_campaign(campaign)
+    expect(done.snakemake(), {"derive": 6, "summary": 1, "report": 1})
+
+
+def test_report_code_changed(done: Project) -> None:
+    path = done.folder / "src/servemap/report/render.py"
+    path.write_text(path.read_text() + "\n\nADDED = 1\n")
+    expect(done.snakemake(), {"report": 1})
+
+
+def test_a_comment_in_every_file(done: Project) -> None:
+    files = [
+        path
+        for folder in ("src", "workflow", "profiles", "config")
+        for path in (done.folder / folder).rglob("*")
+        if path.suffix in (".py", ".smk", ".yaml")
+    ]
+    for path in [*files, done.folder / "Snakefile", done.folder / "campaign.yaml"]:
+        path.write_text(path.read_text() + "\n# a comment\n")
+    assert done.snakemake().nothing
+
+
+def test_touch_on_every_file(done: Project) -> None:
+    for path in done.folder.rglob("*"):
+        if ".snakemake" not in path.parts and path.is_file():
+            os.utime(path)
+    assert done.snakemake().nothing
+
+
+def test_deleted_meta(done: Project) -> None:
+    (done.results / "cases/baseline/decode/r2/meta.json").unlink()
+    expect(done.snakemake(), {"case": 1, "derive": 1, **REPORT}, ["baseline/decode/r2"])
+    assert done.snakemake().nothing
+
+
+def test_truncated_raw_file(done: Project) -> None:
+    raw = done.results / "cases/few-slots/prefill/r1/attempts/001/raw/requests.jsonl"
+    raw.write_bytes(raw.read_bytes()[:-10])
+    expect(done.snakemake(), {"case": 1, "derive": 1, **REPORT}, ["few-slots/prefill/r1"])
+    assert raw.exists(), "the damaged attempt stays as evidence"
+    assert done.snakemake().nothing
+
+
+def test_raw_file_changed_in_place(done: Project) -> None:
+    """Same size, other bytes: found by the hash, since the time differs."""
+    raw = done.results / "cases/few-slots/prefill/r1/attempts/001/raw/requests.jsonl"
+    data = bytearray(raw.read_bytes())
+    data[10] ^= 1
+    raw.write_bytes(bytes(data))
+    expect(done.snakemake(), {"case": 1, "derive": 1, **REPORT}, ["few-slots/prefill/r1"])
+
+
+def test_one_case_by_its_path(done: Project) -> None:
+    target = "results/small/cases/few-slots/decode/r1/meta.json"
+    expect(done.snakemake("-f", target), {"case": 1}, ["few-slots/decode/r1"])
+    assert (done.results / "cases/few-slots/decode/r1/attempts/002/meta.json").exists()
+    expect(done.snakemake(), {"derive": 1, **REPORT})
+    assert done.snakemake().nothing
+
+
+def test_pruned_attempt_reruns_nothing(done: Project) -> None:
+    target = "results/small/cases/few-slots/decode/r1/meta.json"
+    assert done.snakemake("-f", target).code == 0
+    assert done.snakemake().code == 0
+    shutil.rmtree(done.results / "cases/few-slots/decode/r1/attempts/001")
+    assert done.snakemake().nothing
+
+
+def test_results_copied_without_metadata(done: Project, tmp_path: Path) -> None:
+    """Snakemake may run everything again (or nothing): `servemap plan` says so beforehand."""
+    shutil.rmtree(done.folder / ".snakemake")
+    plan = done.servemap("plan", "--configfile", "campaign.yaml")
+    assert plan.returncode == 0, plan.stderr
+    assert "--touch" in plan.stdout
+    assert done.snakemake("--touch").code == 0
+    assert done.snakemake().nothing
+    assert "--touch" not in done.servemap("plan", "--configfile", "campaign.yaml").stdout
+
+
+def test_results_copied_with_metadata(done: Project, tmp_path: Path) -> None:
+    other = Project.create(tmp_path / "other", done.port)
+    other.write_campaign(done.campaign())
+    for name in ("results", ".snakemake"):
+        shutil.copytree(done.folder / name, other.folder / name)
+    shutil.rmtree(other.folder / ".demo")
+    shutil.copytree(done.folder / ".demo", other.folder / ".demo")
+    try:
+        assert other.snakemake().nothing
+    finally:
+        other.clean_up()
+
+
+def test_report_renders_without_snakemake(done: Project) -> None:
+    shutil.rmtree(done.folder / ".snakemake")
+    (done.results / "report.md").unlink()
+    assert done.servemap("report", "small").returncode == 0
+    assert (done.results / "report.md").exists()
+
+
+def test_a_parser_error_in_one_derive_job(done: Project) -> None:
+    """The derive job ends with 0, the report is there and names it."""
+    meta = done.results / "cases/few-slots/prefill/r1/meta.json"
+    data = json.loads(meta.read_text())
+    data["segments"] = [{"name": "main"}]
+    meta.write_text(json.dumps(data))
+    run = done.snakemake("-f", "results/small/cases/few-slots/prefill/r1/metrics.json")
+    expect(run, {"derive": 1})
+    metrics = json.loads((meta.parent / "metrics.json").read_text())
+    assert metrics["derive"]["status"] == "failed"
+    run = done.snakemake()
+    assert run.code == 0
+    assert "few-slots" in (done.results / "report.md").read_text()
+    gate = done.snakemake("gate")
+    assert gate.code != 0
+    assert "not derived" in gate.text
+
+
+@pytest.mark.parametrize("phase", ["phase0", "phase1", "phase2"])
+def test_a_finished_phase_needs_nothing(done: Project, phase: str) -> None:
+    assert done.snakemake("--", phase).nothing
