@@ -69,7 +69,8 @@ def _flat(value: dict[str, Any], leave_out: frozenset[str]) -> dict[str, str]:
 
 def _inline(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_inline(item)}" for key, item in value.items())
+        known = {key: item for key, item in value.items() if item not in (None, "", [], {})}
+        return ", ".join(f"{key}: {_inline(item)}" for key, item in known.items())
     if isinstance(value, list):
         return ", ".join(map(_inline, value))
     return str(value)

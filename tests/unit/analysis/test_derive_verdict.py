@@ -17,9 +17,9 @@ from servemap.telemetry.align import Coverage
 LIMITS = default_limits()
 
 
-def check(name, records, sent=None, fixed=True, cache=False):
+def check(name, records, sent=None, fixed=True, cache=False, engine=None):
     lines = [JsonLine(n, r) for n, r in enumerate(records, 1)]
-    checks = check_requests(parse_requests(lines, {}).rows, sent, fixed, cache, LIMITS)
+    checks = check_requests(parse_requests(lines, {}).rows, sent, fixed, cache, engine, LIMITS)
     return next(c for c in checks if c.name == name)
 
 
@@ -42,6 +42,7 @@ def test_no_request_at_all_is_invalid():
 def test_a_lost_record_is_seen():
     assert check("requests_recorded", [request(1)], sent=2).ok is False
     assert check("requests_recorded", [request(1)], sent=1).ok is True
+    assert check("requests_recorded", [request(1)], sent=None).ok is False
 
 
 def test_short_answers_fail_only_where_the_length_was_fixed():
@@ -71,6 +72,14 @@ def test_unplanned_cache_hits():
     assert check("unplanned_cache_hits", hit).ok is False
     assert check("unplanned_cache_hits", hit, cache=True).ok is None
     assert check("unplanned_cache_hits", [request(1, usage=usage(cached=None))]).ok is None
+
+
+def test_the_engines_counters_tell_of_hits_where_usage_does_not():
+    silent = [request(1, usage=usage(cached=None))]
+    assert check("unplanned_cache_hits", silent, engine=0.86).ok is False
+    assert check("unplanned_cache_hits", silent, engine=0.0).ok is True
+    told = [request(1, usage=usage(cached=0))]
+    assert check("unplanned_cache_hits", told, engine=0.86).value == 0.0
 
 
 def test_client_checks():
