@@ -165,7 +165,7 @@ def segment_figures(
     `service` counts every request that the server worked on.
     """
     rows = [r for r in requests if r.segment == segment.name]
-    measured = [r for r in rows if r.stream not in injected_streams] or rows
+    measured = [r for r in rows if r.stream not in injected_streams]
     streams = {
         name: figures(own, stream_window_s(own), weights, slo)
         for name in dict.fromkeys(r.stream for r in rows)

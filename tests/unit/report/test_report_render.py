@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 import pytest
 from runbuilder import write_json
 
+from servemap.report.html import script_json
 from servemap.report.render import render
 
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -228,6 +229,13 @@ def test_hostile_text_stays_text(copy):
     names = [t.get("name", "") for figure in html.figures for t in figure["data"]]
     assert any("&lt;script&gt;" in name for name in names)
     assert not any("<script" in name for name in names)
+
+
+def test_no_text_ends_a_script_element():
+    value = {"a": [ATTACK, "<!--", "\u2028&"]}
+    text = str(script_json(value))
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == value
 
 
 @pytest.mark.parametrize(
