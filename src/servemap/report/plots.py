@@ -86,7 +86,7 @@ def latency_plots(run: Run) -> list[Plot]:
         return []
     cases = [c for c in run.cases if any(case == c for _, case, _ in points)]
     variants = [v for v in run.variants if any(variant == v for variant, _, _ in points)]
-    height = 150 + len(cases) * (20 + 12 * len(variants))
+    height = max(150 + len(cases) * (20 + 12 * len(variants)), 280)
     figure = _grid(("TTFT ms", "TPOT ms", "E2E ms"), 0.03, height)
     step = 0.7 / len(variants)
     for position, variant in enumerate(variants):

@@ -1,5 +1,6 @@
 """Sections on what was measured: summary, cases, repeats, interference, telemetry tables."""
 
+from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import change_percent
 from servemap.analysis.summary import Row
@@ -38,8 +39,11 @@ def summary(run: Run) -> Section:
         ("Engine", engine_of(run)),
         ("Nodes", names),
         ("Variants", ", ".join(run.variants)),
-        ("Cases", f"{len(run.cases)} cases, {len(run.repeats)} planned repeats"),
-        ("Measured windows", seconds(sum(row["window_s"] or 0 for row in run.rows))),
+        ("Cases", f"{len(run.cases)}, with {len(run.repeats)} planned repeats"),
+        (
+            "Measured windows",
+            seconds(sum(pick(s, "duration_s") or 0 for r in run.repeats for s in r.segments)),
+        ),
     ]
     tiles = [
         Tile("planned repeats", str(len(run.repeats))),

@@ -90,6 +90,9 @@ def test_the_seven_tiles_and_the_top_line(page):
         markdown
     )
     assert "llamacpp 2026.10.11549" in html.text
+    facts = {r[0]: r[1] for r in rows_of(markdown, "Summary") if len(r) == 2}
+    # 9.13 s of first segments; the injected ones add 50 + 63 x 13 ms, and x 13 / 0.9 ms.
+    assert facts["Measured windows"] == "10.96 s"
     assert "Quick map of the embedded engine" in html.text
 
 
