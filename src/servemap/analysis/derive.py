@@ -4,9 +4,9 @@ import json
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from servemap.analysis.definitions import definitions
 from servemap.analysis.metrics import (
     CONTROL,
-    DEFINITIONS,
     INJECTED,
     WEIGHTS,
     interference,
@@ -15,7 +15,7 @@ from servemap.analysis.metrics import (
 )
 from servemap.analysis.requests import Requests, parse_requests
 from servemap.analysis.store import requests_table, telemetry_table, write_table
-from servemap.analysis.telemetry import Telemetry, read_telemetry
+from servemap.analysis.telemetry import Telemetry, engine_cache_hit_rate, read_telemetry
 from servemap.analysis.verdict import (
     Check,
     check_client,
@@ -105,8 +105,15 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     fixed = mapping(load.get("request")).get("ignore_eos") is True
     checks = [
         Check("segments", len(segments), 1, len(segments) > 0),
-        *check_requests(requests.rows, sent, fixed, _cache_planned(case), limits),
-        *check_client(client, limits),
+        *check_requests(
+            requests.rows,
+            sent,
+            fixed,
+            _cache_planned(case),
+            engine_cache_hit_rate(telemetry.rows),
+            limits,
+        ),
+        *check_client(client, requests.rows, limits),
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
     ]
     outcome, reasons = verdict(checks)
@@ -251,7 +258,7 @@ def _error_counts(requests: Requests) -> dict[str, int]:
 def _head(meta: dict[str, Any]) -> dict[str, Any]:
     return {
         "schema": 1,
-        "definitions": DEFINITIONS,
+        "definitions": definitions(),
         **{key: meta.get(key) for key in ("run", "variant", "case", "repeat", "attempt")},
     }
 

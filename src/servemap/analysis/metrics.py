@@ -2,8 +2,8 @@
 
 Rates divide what was really produced by the segment; they are null when nothing succeeded.
 A stream's own block divides by the stream's window (first sent to last token), since in a
-mixed segment the injected request may outlive the background. Version these definitions:
-raise `DEFINITIONS` when the meaning of a figure changes.
+mixed segment the injected request may outlive the background. `definitions.yaml` says what each
+figure means and is versioned.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,6 @@ from servemap.analysis.requests import Request
 from servemap.analysis.stats import change_percent, distribution
 from servemap.telemetry.align import Segment
 
-DEFINITIONS = 1
 INJECTED = "injected"
 CONTROL = "control"
 WEIGHTS = ("uncached_input", "cached_input", "output")
@@ -106,13 +105,15 @@ def figures(
         result[name] = distribution([v for v in values if v is not None])
     result["itl_s"] = distribution(_joined(r.itl_s for r in ok))
     result["chunk_gap_s"] = distribution(_joined(r.chunk_gap_s for r in ok))
-    result["first_text_s"] = distribution(
-        [
-            (r.first_text_ns - r.sent_ns) / 1e9
-            for r in ok
-            if r.first_text_ns is not None and r.sent_ns is not None
-        ]
-    )
+    for name, begin, end in (
+        ("first_text_s", "sent_ns", "first_text_ns"),
+        ("ttft_from_schedule_s", "scheduled_ns", "first_ns"),
+        ("e2e_from_schedule_s", "scheduled_ns", "last_ns"),
+    ):
+        edges = [(getattr(r, begin), getattr(r, end)) for r in ok]
+        result[name] = distribution(
+            [(b - a) / 1e9 for a, b in edges if a is not None and b is not None]
+        )
     result["flags"] = _flag_counts(requests)
     return result
 
@@ -164,7 +165,7 @@ def segment_figures(
     `service` counts every request that the server worked on.
     """
     rows = [r for r in requests if r.segment == segment.name]
-    measured = [r for r in rows if r.stream not in injected_streams] or rows
+    measured = [r for r in rows if r.stream not in injected_streams]
     streams = {
         name: figures(own, stream_window_s(own), weights, slo)
         for name in dict.fromkeys(r.stream for r in rows)

@@ -93,7 +93,8 @@ def write_table(path: Path, table: Any, attempt: int | None) -> None:
 def read_table(path: Path, attempt: int | None) -> Any | None:
     """Return a derived table, or None where it is missing, damaged or of another attempt."""
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            table = file.read()
         footer = json.loads((table.schema.metadata or {}).get(_FOOTER, b"{}"))
     except (OSError, ValueError, pa.ArrowException):
         return None

@@ -10,7 +10,7 @@ from servemap.parsers.prometheus import parse_scrapes
 from servemap.parsers.records import Parsed, skip_summary
 from servemap.parsers.values import integer, mapping, number
 from servemap.telemetry.align import AlignedRow, Coverage, Segment, align, coverage
-from servemap.telemetry.catalogue import catalogue
+from servemap.telemetry.catalogue import catalogue, engine_metrics
 
 Parser = Callable[[list[JsonLine], float], Parsed]
 
@@ -67,3 +67,20 @@ def _times_only(lines: list[JsonLine], _: float) -> Parsed:
     """A collector without a parser still shows when it delivered."""
     times = [t for t in (integer(line.value.get("t_ns")) for line in lines) if t is not None]
     return Parsed([], times, [])
+
+
+def engine_cache_hit_rate(rows: list[AlignedRow]) -> float | None:
+    """Return cached over all prompt tokens as the engine counted them inside the segments.
+
+    None where no engine's counters are there or no prompt token passed.
+    """
+    totals: dict[str, float] = {}
+    for row in rows:
+        if row.inside and row.unit == "per_s":
+            totals[row.metric] = totals.get(row.metric, 0.0) + row.value
+    for names in engine_metrics().values():
+        # Samples are evenly spaced, so the ratio of summed rates is the ratio of the counts.
+        queries = sum(totals.get(name, 0.0) for name in names.cache_queries)
+        if names.cache_hits in totals and queries > 0:
+            return totals[names.cache_hits] / queries
+    return None

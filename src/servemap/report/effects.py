@@ -155,9 +155,10 @@ def _host_cells(values: dict[tuple[str, str], list[float]]) -> list[Cell]:
     server = figure("server", "proc_cpu", "mean")
     whole = figure("cpu_all", "cpu_util", "mean")
     return [
-        Cell("-" if whole is None else f"{plain(round(whole, 1))} %"),
-        Cell(f"{plain(round(max(cores), 1))} %" if cores else "-"),
-        Cell("-" if server is None else f"{plain(round(server, 1))} %"),
+        *(
+            MISSING if share is None else Cell(f"{share:.1f} %")
+            for share in (whole, max(cores, default=None), server)
+        ),
         Cell(size(figure("server", "proc_rss", "max"))),
         Cell(size(figure("memory", "mem_used", "max"))),
         *(Cell(value) for value in traffic),

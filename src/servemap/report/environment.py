@@ -58,7 +58,7 @@ def _flat(value: dict[str, Any], leave_out: frozenset[str]) -> dict[str, str]:
     def walk(item: Any, path: tuple[str, ...]) -> None:
         if isinstance(item, dict) and item and len(path) < _DEPTH:
             for key, inner in item.items():
-                if len(path) > 0 or key not in leave_out:
+                if key not in leave_out:
                     walk(inner, (*path, str(key)))
         elif item not in (None, "", [], {}):
             result[".".join(path)] = _shortened(_inline(item))
@@ -69,7 +69,8 @@ def _flat(value: dict[str, Any], leave_out: frozenset[str]) -> dict[str, str]:
 
 def _inline(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_inline(item)}" for key, item in value.items())
+        known = {key: item for key, item in value.items() if item not in (None, "", [], {})}
+        return ", ".join(f"{key}: {_inline(item)}" for key, item in known.items())
     if isinstance(value, list):
         return ", ".join(map(_inline, value))
     return str(value)
@@ -82,11 +83,14 @@ def _shortened(value: str) -> str:
 def _models(run: Run) -> list[list[Cell]]:
     rows = []
     for node, record in run.freezes.items():
-        for item in map(mapping, sequence(mapping(record.get("facts")).get("models"))):
-            digest = text(item.get("sha256")) or text(item.get("error"))
-            rows.append(
-                [Cell(node), cell(item.get("path")), Cell(size(item.get("size"))), cell(digest)]
-            )
+        models = mapping(mapping(record.get("facts")).get("models"))
+        for model in map(mapping, sequence(models.get("models"))):
+            for item in map(mapping, sequence(model.get("files"))):
+                found = text(item.get("sha256")) or _inline(sequence(item.get("errors")))
+                name = f"{model.get('path')}: {item.get('name')}"
+                rows.append([Cell(node), Cell(name), Cell(size(item.get("size"))), cell(found)])
+            for error in sequence(model.get("errors")):
+                rows.append([Cell(node), cell(model.get("path")), cell(None), cell(_inline(error))])
     return rows
 
 

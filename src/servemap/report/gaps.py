@@ -92,8 +92,8 @@ def not_measured(run: Run) -> Section:
     once = sum(row["planned"] == 1 for row in run.aggregates)
     if once:
         add("run-to-run noise", f"{once} of {len(run.aggregates)} cases have one repeat")
-    cards = [mapping(f.get("facts")).get("accelerators") for f in run.freezes.values()]
-    if run.freezes and not any(cards):
+    cards = [mapping(mapping(f.get("facts")).get("accelerators")) for f in run.freezes.values()]
+    if cards and not any(found.get("found") for found in cards):
         add("accelerator telemetry", "no accelerator was found on the nodes")
     if not rows:
         return Section("not-measured", "Not measured", ["Nothing that was planned is missing."])

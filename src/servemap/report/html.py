@@ -21,14 +21,8 @@ def to_html(document: Document) -> str:
     )
     environment.filters["script_json"] = script_json
     plots = [plot for section in document.sections for plot in section.plots]
-    loader = environment.loader
-    assert loader is not None
-    style, _, _ = loader.get_source(environment, "style.css")
-    script, _, _ = loader.get_source(environment, "plots.js")
     return environment.get_template("report.html.j2").render(
         document=document,
-        style=Markup(style),
-        script=Markup(script),
         plotly=Markup(get_plotlyjs()) if plots else None,
     )
 

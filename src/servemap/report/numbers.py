@@ -51,9 +51,13 @@ def size(value: Any) -> str:
         return MISSING
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(known) < 1024:
-            return f"{plain(known) if unit == 'B' else plain(round(known, 1))} {unit}"
+            return f"{_tenths(known)} {unit}"
         known /= 1024
-    return f"{plain(round(known, 1))} TiB"
+    return f"{_tenths(known)} TiB"
+
+
+def _tenths(value: float) -> str:
+    return f"{value:,.1f}".removesuffix(".0")
 
 
 def bit_rate(value: Any) -> str:

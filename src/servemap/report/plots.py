@@ -1,137 +1,122 @@
 """Figures of the report: throughput over concurrency, latency by case, telemetry in the window.
 
-Only valid repeats are drawn. Text goes to plotly escaped, since plotly reads labels as markup.
+Only valid repeats are drawn. Figures are plotly's JSON (`data`, `layout`), built directly: its
+Python objects take a quarter of a second each. Labels are escaped, as plotly reads markup in them.
 """
 
-import json
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from plotly.subplots import make_subplots
-
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.summary import Row
-from servemap.parsers.values import mapping
 from servemap.report.document import Plot
 from servemap.report.run import Run
 from servemap.report.series import PANELS, Series, marks, panel_series
 
 COLOURS = ("#1f5fa8", "#c8571b", "#2f7d4f", "#8a3fa0", "#a8861f", "#4a4a4a", "#b3304e", "#2a8c94")
 MOST_TELEMETRY_PLOTS = 40
-_FONT = {"family": "system-ui, sans-serif", "size": 12, "color": "#222"}
+
+_INK = "#222"
+_FONT = {"family": "system-ui, sans-serif", "size": 12, "color": _INK}
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+
+Figure = dict[str, Any]
 
 
 def throughput_plots(run: Run) -> list[Plot]:
     """Return output and input tok/s over concurrency, one line a variant and length pair."""
-    lines: dict[tuple[str, str], list[Row]] = {}
     # A mixed case's background is no point of the map: it is there twice, once disturbed.
     concurrency = {
         (r["variant"], r["case"]): r["concurrency"] for r in run.rows if r["kind"] != "mixed"
     }
+    lines: dict[tuple[str, str], list[Row]] = {}
     for row in run.aggregates:
         if row["n"] and row["isl"] is not None and concurrency.get((row["variant"], row["case"])):
             kind = " (fallback)" if row["lengths"] == "fallback" else ""
             lines.setdefault((row["variant"], f"{row['isl']}/{row['osl']}{kind}"), []).append(row)
     if not lines:
         return []
-    figure = make_subplots(
-        rows=1,
-        cols=2,
-        subplot_titles=("Output tok/s", "Input tok/s, logarithmic"),
-        horizontal_spacing=0.07,
-    )
-    variants = run.variants
+    figure = _grid(("Output tok/s", "Input tok/s, logarithmic"), 0.07, 400)
     lengths = list(dict.fromkeys(pair for _, pair in lines))
-    dashes = ("solid", "dash", "dot", "dashdot", "longdash")
     for (variant, pair), rows in lines.items():
-        points = sorted(rows, key=lambda row: concurrency[(variant, row["case"])])
-        colour = COLOURS[variants.index(variant) % len(COLOURS)]
-        for column, name in enumerate(("agg_output_tps", "input_tok_s"), 1):
+        points = sorted(rows, key=lambda row: concurrency[(row["variant"], row["case"])])
+        colour = _colour(run.variants.index(variant))
+        dash = _DASHES[lengths.index(pair) % len(_DASHES)]
+        for panel, name in enumerate(("agg_output_tps", "input_tok_s")):
             if name == "agg_output_tps" and points[0]["osl"] == 1:
                 continue  # a prefill case's one token is no output throughput
-            figure.add_scatter(
-                x=[concurrency[(variant, row["case"])] for row in points],
-                y=[row[f"{name}_mean"] for row in points],
-                error_y=_half_widths(points, name),
-                text=[safe(row["case"]) for row in points],
-                name=safe(f"{variant}, {pair}"),
-                legendgroup=f"{variant} {pair}",
-                showlegend=name == "input_tok_s",
-                mode="lines+markers",
-                line={"color": colour, "dash": dashes[lengths.index(pair) % len(dashes)]},
-                marker={"color": colour, "size": 8},
-                row=1,
-                col=column,
+            figure["data"].append(
+                _line(panel, variant, colour)
+                | {
+                    "x": [concurrency[(variant, row["case"])] for row in points],
+                    "y": [row[f"{name}_mean"] for row in points],
+                    "error_y": _half_widths(points, name),
+                    "text": [safe(row["case"]) for row in points],
+                    "name": safe(f"{variant}, {pair}"),
+                    "legendgroup": safe(f"{variant} {pair}"),
+                    "showlegend": name == "input_tok_s",
+                    "line": {"color": colour, "dash": dash},
+                    "marker": {"color": colour, "size": 8},
+                }
             )
-    ticks = sorted({c for c in concurrency.values() if c})
-    figure.update_xaxes(
-        title_text="concurrency", type="log", tickvals=ticks, ticktext=list(map(str, ticks))
-    )
-    figure.update_yaxes(rangemode="tozero", col=1)
-    figure.update_yaxes(type="log", col=2)
-    caption = "Throughput over concurrency: means of valid repeats, bars are 95 % intervals"
-    return [_plot(figure, caption, 400)]
+    values = sorted({value for value in concurrency.values() if value})
+    ticks = {"type": "log", "tickvals": values, "ticktext": [str(value) for value in values]}
+    for suffix in ("", "2"):
+        figure["layout"][f"xaxis{suffix}"] |= {**ticks, "title": {"text": "concurrency"}}
+    figure["layout"]["yaxis"]["rangemode"] = "tozero"
+    figure["layout"]["yaxis2"]["type"] = "log"
+    caption = "Throughput over concurrency: means, bars are 95 % intervals of three or more repeats"
+    return [Plot(caption, figure, 400)]
 
 
 def _half_widths(rows: list[Row], name: str) -> dict[str, Any]:
-    highs, means = ([row[f"{name}_{part}"] for row in rows] for part in ("ci95_high", "mean"))
+    # Two repeats have an interval of 9 standard deviations, which would hide every other point.
     widths = [
-        None if high is None else high - mean for high, mean in zip(highs, means, strict=True)
+        row[f"{name}_ci95_high"] - row[f"{name}_mean"] if row[f"{name}_n"] > 2 else None
+        for row in rows
     ]
     return {"type": "data", "array": widths, "visible": any(w is not None for w in widths)}
 
 
 def latency_plots(run: Run) -> list[Plot]:
     """Return TTFT, TPOT and E2E by case: from P50 over P95 to P99, one colour a variant."""
-    wanted = [row for row in run.aggregates if row["n"] and row["lengths"] == "planned"]
-    if not wanted:
-        return []
     points = latency_points(run)
-    cases = [case for case in run.cases if any(row["case"] == case for row in wanted)]
-    variants = [name for name in run.variants if any(row["variant"] == name for row in wanted)]
-    figure = make_subplots(
-        rows=1,
-        cols=3,
-        shared_yaxes=True,
-        subplot_titles=("TTFT ms", "TPOT ms", "E2E ms"),
-        horizontal_spacing=0.03,
-    )
+    if not points:
+        return []
+    cases = [c for c in run.cases if any(case == c for _, case, _ in points)]
+    variants = [v for v in run.variants if any(variant == v for variant, _, _ in points)]
+    height = max(150 + len(cases) * (20 + 12 * len(variants)), 280)
+    figure = _grid(("TTFT ms", "TPOT ms", "E2E ms"), 0.03, height)
     step = 0.7 / len(variants)
     for position, variant in enumerate(variants):
-        colour = COLOURS[position % len(COLOURS)]
+        colour = _colour(position)
         shift = (position - (len(variants) - 1) / 2) * step
-        for column, name in enumerate(("ttft", "tpot", "e2e"), 1):
+        for panel, name in enumerate(("ttft", "tpot", "e2e")):
             x: list[float | None] = []
             y: list[float | None] = []
             for index, case in enumerate(cases):
                 x += [*points.get((variant, case, name), (None, None, None)), None]
                 y += [index + shift] * 3 + [None]
-            figure.add_scatter(
-                x=x,
-                y=y,
-                mode="lines+markers",
-                name=safe(variant),
-                legendgroup=variant,
-                showlegend=column == 1,
-                line={"color": colour, "width": 1.5},
-                marker={
-                    "color": colour,
-                    "size": [9, 13, 8, 0] * len(cases),
-                    "symbol": ["circle", "line-ns-open", "x-thin-open", "circle"] * len(cases),
-                    "line": {"width": 2, "color": colour},
-                },
-                row=1,
-                col=column,
-            )
-    figure.update_yaxes(
-        range=[len(cases) - 0.5, -0.5],
-        tickvals=list(range(len(cases))),
-        ticktext=[safe(case) for case in cases],
-        automargin=True,
-    )
-    figure.update_xaxes(type="log")
+            marker = {
+                "color": colour,
+                "size": [9, 13, 8, 1] * len(cases),
+                "symbol": ["circle", "line-ns-open", "x-thin-open", "circle"] * len(cases),
+                "line": {"width": 2, "color": colour},
+            }
+            trace = {"x": x, "y": y, "marker": marker, "showlegend": panel == 0}
+            figure["data"].append(_line(panel, variant, colour) | trace)
+    for suffix in ("", "2", "3"):
+        figure["layout"][f"xaxis{suffix}"]["type"] = "log"
+        figure["layout"][f"yaxis{suffix}"] |= {
+            "range": [len(cases) - 0.5, -0.5],
+            "tickvals": list(range(len(cases))),
+            "ticktext": [safe(case) for case in cases],
+            "automargin": True,
+            "showticklabels": suffix == "",
+        }
     caption = "Latency by case, logarithmic: dot P50, bar P95, cross P99 (means of valid repeats)"
-    return [_plot(figure, caption, 150 + len(cases) * (20 + 12 * len(variants)))]
+    return [Plot(caption, figure, height)]
 
 
 Percentiles = tuple[float | None, float | None, float | None]
@@ -174,54 +159,32 @@ def _telemetry(repeat: Repeat) -> Plot | None:
     if not any(panels):
         return None
     titles = [_title(title, series) for title, series in zip(PANELS, panels, strict=True)]
-    figure = make_subplots(rows=1, cols=len(PANELS), subplot_titles=titles, horizontal_spacing=0.04)
-    for column, series in enumerate(panels, 1):
-        for position, (name, times, values) in enumerate(series):
-            figure.add_scatter(
-                x=times,
-                y=values,
-                name=safe(name),
-                mode="lines+markers",
-                line={"color": COLOURS[position % len(COLOURS)], "width": 1.5},
-                marker={"size": 3},
-                showlegend=False,
-                row=1,
-                col=column,
+    figure = _grid(titles, 0.04, 250)
+    segments, injections = marks(repeat)
+    shades = [
+        *((s, "#1f5fa8", 0.07) for s in segments),
+        *((i, "#c8571b", 0.18) for i in injections),
+    ]
+    for panel, series in enumerate(panels):
+        suffix = _suffix(panel)
+        for position, line in enumerate(series):
+            colour = _colour(position)
+            figure["data"].append(
+                _line(panel, line.name, colour)
+                | {"x": line.seconds, "y": line.values, "showlegend": False}
+                | {"line": {"color": colour, "width": 1.5}, "marker": {"size": 3, "color": colour}}
             )
         if not series:
-            figure.add_annotation(
-                text="no samples", showarrow=False, xref="x domain", yref="y domain", x=0.5, y=0.5,
-                row=1, col=column,
-            )  # fmt: skip
-            figure.add_scatter(x=[None], y=[None], showlegend=False, row=1, col=column)
-    segments, injections = marks(repeat)
-    for column in range(1, len(PANELS) + 1):
-        for begin, end in segments:
-            figure.add_vrect(
-                x0=begin,
-                x1=end,
-                fillcolor="#1f5fa8",
-                opacity=0.07,
-                line_width=0,
-                layer="below",
-                row=1,
-                col=column,
-            )
-        for begin, end in injections:
-            figure.add_vrect(
-                x0=begin,
-                x1=end,
-                fillcolor="#c8571b",
-                opacity=0.18,
-                line_width=0,
-                layer="below",
-                row=1,
-                col=column,
-            )
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_xaxes(title_text="s", title_standoff=2)
+            figure["layout"]["annotations"].append(_nothing(suffix))
+            figure["data"].append(_line(panel, "", _INK) | {"x": [None], "y": [None]})
+            figure["data"][-1]["showlegend"] = False
+        figure["layout"][f"yaxis{suffix}"]["rangemode"] = "tozero"
+        figure["layout"][f"xaxis{suffix}"]["title"] = {"text": "s", "standoff": 2}
+        figure["layout"]["shapes"] += [
+            _shade(suffix, interval, colour, opacity) for interval, colour, opacity in shades
+        ]
     shading = "shaded: measured window" + ("; darker: injected request" if injections else "")
-    return _plot(figure, f"{repeat.case}, {repeat.variant} r{repeat.repeat} ({shading})", 250)
+    return Plot(f"{repeat.case}, {repeat.variant} r{repeat.repeat} ({shading})", figure, 250)
 
 
 def _title(panel: str, series: list[Series]) -> str:
@@ -229,28 +192,96 @@ def _title(panel: str, series: list[Series]) -> str:
     if len(series) < 2:
         return panel
     names = " ".join(
-        f'<span style="color:{COLOURS[position % len(COLOURS)]}">{safe(line.name)}</span>'
+        f'<span style="color:{_colour(position)}">{safe(line.name)}</span>'
         for position, line in enumerate(series)
     )
     return f"{panel}<br><sup>{names}</sup>"
 
 
-def _plot(figure: Any, caption: str, height: int) -> Plot:
-    figure.update_layout(
-        template="none",
-        height=height,
-        font=_FONT,
-        paper_bgcolor="#fff",
-        plot_bgcolor="#fff",
-        margin={"l": 48, "r": 16, "t": 46, "b": 40},
-        legend={"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0},
-        hoverlabel={"namelength": -1},
-    )
-    figure.update_xaxes(gridcolor="#e6e6e6", zeroline=False, linecolor="#999", ticks="outside")
-    figure.update_yaxes(gridcolor="#e6e6e6", zeroline=False, linecolor="#999")
-    figure.update_annotations(font={"size": 13, "color": "#222"})
-    content = mapping(json.loads(figure.to_json()))
-    return Plot(caption, {"data": content["data"], "layout": content["layout"]}, height)
+def _shade(suffix: str, interval: tuple[float, float], colour: str, opacity: float) -> Figure:
+    return {
+        "type": "rect",
+        "xref": f"x{suffix}",
+        "yref": f"y{suffix} domain",
+        "x0": interval[0],
+        "x1": interval[1],
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": colour,
+        "opacity": opacity,
+        "line": {"width": 0},
+        "layer": "below",
+    }
+
+
+def _nothing(suffix: str) -> Figure:
+    return {
+        "text": "no samples",
+        "showarrow": False,
+        "xref": f"x{suffix} domain",
+        "yref": f"y{suffix} domain",
+        "x": 0.5,
+        "y": 0.5,
+    }
+
+
+def _grid(titles: Sequence[str], gap: float, height: int) -> Figure:
+    """Return an empty figure, one panel a title side by side; `gap` is a share of the width."""
+    axis = {"gridcolor": "#e6e6e6", "zeroline": False, "linecolor": "#999", "showline": True}
+    layout: Figure = {
+        "height": height,
+        "font": _FONT,
+        "paper_bgcolor": "#fff",
+        "plot_bgcolor": "#fff",
+        "margin": {"l": 48, "r": 16, "t": 46, "b": 40},
+        "legend": {"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0},
+        "hoverlabel": {"namelength": -1},
+        "annotations": [],
+        "shapes": [],
+    }
+    width = (1 - gap * (len(titles) - 1)) / len(titles)
+    for panel, title in enumerate(titles):
+        suffix, left = _suffix(panel), panel * (width + gap)
+        domain = [left, min(left + width, 1)]
+        layout[f"xaxis{suffix}"] = {
+            **axis, "domain": domain, "anchor": f"y{suffix}", "ticks": "outside",
+        }  # fmt: skip
+        layout[f"yaxis{suffix}"] = {**axis, "anchor": f"x{suffix}"}
+        layout["annotations"].append(
+            {
+                "text": title,
+                "showarrow": False,
+                "font": {"size": 13, "color": _INK},
+                "xref": "paper",
+                "yref": "paper",
+                "x": left + width / 2,
+                "y": 1,
+                "xanchor": "center",
+                "yanchor": "bottom",
+            }
+        )
+    return {"data": [], "layout": layout}
+
+
+def _line(panel: int, name: str, colour: str) -> Figure:
+    suffix = _suffix(panel)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": safe(name),
+        "legendgroup": safe(name),
+        "line": {"color": colour, "width": 1.5},
+        "xaxis": f"x{suffix}",
+        "yaxis": f"y{suffix}",
+    }
+
+
+def _suffix(panel: int) -> str:
+    return "" if panel == 0 else str(panel + 1)
+
+
+def _colour(position: int) -> str:
+    return COLOURS[position % len(COLOURS)]
 
 
 def safe(label: str) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from servemap.analysis.definitions import definitions
 from servemap.parsers.values import mapping, sequence, text
 from servemap.report.document import Cell, Section, Table, Tone, cell
 from servemap.report.numbers import bit_rate, plain, seconds
@@ -195,30 +196,12 @@ def captures(run: Run) -> Section:
     return Section("captures", "Captures", [note], [table])
 
 
-def definitions() -> Section:
+def meanings() -> Section:
     """The meaning of the figures, as they were computed."""
-    rows = [[Cell(name), Cell(meaning)] for name, meaning in _DEFINITIONS]
-    note = "All latencies are the client's clock, all token counts the server's own usage."
+    content = definitions()
+    rows = [[Cell(name), Cell(meaning)] for name, meaning in content["figures"].items()]
+    note = (
+        "All latencies are the client's clock, all token counts the server's own usage. "
+        f"Definitions version {content['version']}."
+    )
     return Section("definitions", "Definitions", [note], [Table(["Figure", "Meaning"], rows)])
-
-
-_DEFINITIONS = (
-    ("TTFT", "first event that carries a token of any kind, minus sending the first try"),
-    ("E2E", "last token minus sending the first try"),
-    ("TPOT", "(last - first token) / (output tokens - 1), per request; none for one token"),
-    ("ITL", "per token: a gap that brings n tokens counts as n values of gap / n"),
-    ("Output TPS", "output tokens / (last - first token), per request; P10 is its low tail"),
-    (
-        "Output tok/s, input tok/s",
-        "tokens really processed by successful requests / segment length",
-    ),
-    ("Change", "(new - reference) / reference of the means over valid repeats"),
-    ("CV", "sample standard deviation / mean over valid repeats"),
-    ("Percentiles", "linear interpolation"),
-    ("Coverage", "samples / (segment length / interval); no figure below three intervals"),
-    (
-        "Telemetry rates",
-        "counter difference over the monotonic clock; only intervals wholly inside "
-        "the segment count",
-    ),
-)

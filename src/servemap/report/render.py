@@ -79,7 +79,7 @@ def build(run: Run, partial: bool) -> Document:
             gaps.failures(run),
             gaps.not_measured(run),
             environment.environment(run),
-            records.definitions(),
+            records.meanings(),
             gaps.problems(run),
         ],
     )

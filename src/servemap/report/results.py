@@ -1,5 +1,6 @@
 """Sections on what was measured: summary, cases, repeats, interference, telemetry tables."""
 
+from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import change_percent
 from servemap.analysis.summary import Row
@@ -20,6 +21,8 @@ CASE_FIGURES: tuple[tuple[str, str, bool], ...] = (
     ("E2E P95 ms", "e2e_p95_ms", False),
     ("Output TPS P10", "req_output_tps_p10", True),
 )
+# A smaller change (percent) is coloured nowhere, however quiet the repeats were.
+LEAST_CHANGE = 1.0
 _TONES: dict[str, Tone] = {"valid": "good", "invalid": "bad", "not_run": "warn", "failed": "bad"}
 
 
@@ -36,8 +39,11 @@ def summary(run: Run) -> Section:
         ("Engine", engine_of(run)),
         ("Nodes", names),
         ("Variants", ", ".join(run.variants)),
-        ("Cases", f"{len(run.cases)} cases, {len(run.repeats)} planned repeats"),
-        ("Measured windows", seconds(sum(row["window_s"] or 0 for row in run.rows))),
+        ("Cases", f"{len(run.cases)}, with {len(run.repeats)} planned repeats"),
+        (
+            "Measured windows",
+            seconds(sum(pick(s, "duration_s") or 0 for r in run.repeats for s in r.segments)),
+        ),
     ]
     tiles = [
         Tile("planned repeats", str(len(run.repeats))),
@@ -132,7 +138,8 @@ def cases(run: Run) -> Section:
     numeric = frozenset(columns) - {"Case", "Variant"}
     notes = [
         f"Means over valid repeats; the second line is the change against {reference} at the same "
-        "lengths. A change no larger than the spread of repeats is noise.",
+        "lengths. It is coloured where it exceeds twice the spread (CV) of the repeats, or, for a "
+        "case without repeats, twice the largest spread of the run: less is noise.",
         "A mixed case shows its control segment; the injection is below. Output TPS P10 is the "
         "low tail of the single requests' output speed.",
     ]
@@ -158,19 +165,30 @@ def _case_row(run: Run, row: Row, base: Row | None, name: str) -> list[Cell]:
         cell(concurrency),
         Cell(row["variant"]),
         Cell(f"{row['n']}/{row['planned']}", tone=tone),
-        *(_figure(row, base, figure, more) for _, figure, more in CASE_FIGURES),
+        *(_figure(run, row, base, figure, more) for _, figure, more in CASE_FIGURES),
     ]
 
 
-def _figure(row: Row, base: Row | None, figure: str, more_is_better: bool) -> Cell:
+def _figure(run: Run, row: Row, base: Row | None, figure: str, more_is_better: bool) -> Cell:
     value = row[f"{figure}_mean"]
     if value is None:
         return MISSING
     delta = change_percent(base[f"{figure}_mean"], value) if base else None
-    if delta is None:
+    if base is None or delta is None:
         return Cell(plain(value))
-    tone: Tone = "" if abs(delta) < 1 else "good" if (delta > 0) == more_is_better else "bad"
+    noise = _noise(run, (row, base), figure)
+    tone: Tone = ""
+    if noise is not None and abs(delta) > max(2 * noise, LEAST_CHANGE):
+        tone = "good" if (delta > 0) == more_is_better else "bad"
     return Cell(plain(value), change(delta), tone)
+
+
+def _noise(run: Run, rows: tuple[Row, Row], figure: str) -> float | None:
+    """Return the larger CV (percent) of two rows' repeats, else the run's largest, else None."""
+    known = [row[f"{figure}_cv"] for row in rows if row[f"{figure}_cv"] is not None]
+    if len(known) < len(rows):
+        known += [r[f"{figure}_cv"] for r in run.aggregates if r[f"{figure}_cv"] is not None]
+    return max(known) * 100 if known else None
 
 
 def spread(run: Run) -> Section:

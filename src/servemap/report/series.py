@@ -6,17 +6,9 @@ from servemap.analysis.metrics import INJECTED
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.store import read_table
 from servemap.parsers.values import integer
+from servemap.telemetry.catalogue import engine_metrics
 
 PANELS = ("CPU %", "Server CPU % of a core", "Server RSS MiB", "Engine requests", "Network Mbit/s")
-# An engine's gauges of requests that are served and that wait.
-ENGINE_GAUGES = {
-    "llamacpp:requests_processing": "running",
-    "llamacpp:requests_deferred": "waiting",
-    "vllm:num_requests_running": "running",
-    "vllm:num_requests_waiting": "waiting",
-    "sglang:num_running_reqs": "running",
-    "sglang:num_queue_reqs": "waiting",
-}
 _MOST_SERIES = 6
 
 Points = dict[int, float]
@@ -40,6 +32,8 @@ def panel_series(repeat: Repeat) -> list[list[Series]]:
         table = read_table(repeat.folder / "telemetry.parquet", repeat.attempt)
     if table is None or not repeat.segments:
         return [[] for _ in PANELS]
+    gauges = {engine.running: "running" for engine in engine_metrics().values()}
+    gauges |= {engine.waiting: "waiting" for engine in engine_metrics().values()}
     names = ("node", "entity", "metric", "t_ns", "value")
     columns = [table[name].to_pylist() for name in names]
     nodes = len(set(columns[0]))
@@ -54,8 +48,8 @@ def panel_series(repeat: Repeat) -> list[list[Series]]:
             panels[1].setdefault(f"{prefix}server", {})[t_ns] = value
         elif metric == "proc_rss" and entity == "server":
             panels[2].setdefault(f"{prefix}server", {})[t_ns] = value / 2**20
-        elif metric in ENGINE_GAUGES:
-            name = f"{prefix}{ENGINE_GAUGES[metric]}"
+        elif metric in gauges:
+            name = f"{prefix}{gauges[metric]}"
             engine.setdefault(name, {}).setdefault(t_ns, {})[entity] = value
         elif metric in ("net_rx", "net_tx"):
             direction = "in" if metric == "net_rx" else "out"
@@ -65,6 +59,7 @@ def panel_series(repeat: Repeat) -> list[list[Series]]:
     panels[3] = {
         name: {t: sum(ranks.values()) for t, ranks in line.items()} for name, line in engine.items()
     }
+    panels[4] = {name: line for name, line in panels[4].items() if any(line.values())}
     start = integer(repeat.segments[0].get("start_ns")) or 0
     return [_lines(panel, start) for panel in panels]
 

@@ -31,6 +31,15 @@ class Collector(NamedTuple):
     families: dict[str, tuple[Metric, ...]]
 
 
+class EngineMetrics(NamedTuple):
+    """What one engine calls its request gauges and its prefix-cache counters."""
+
+    running: str
+    waiting: str
+    cache_hits: str
+    cache_queries: tuple[str, ...]
+
+
 def parse_catalogue(document: str) -> dict[str, Collector]:
     """Return the collectors of a catalogue; ConfigError names the collector that is wrong."""
     content = yaml.safe_load(document)
@@ -60,10 +69,26 @@ def _collector(name: str, row: dict[str, Any]) -> Collector:
 
 
 @cache
+def _document() -> str:
+    file = resources.files("servemap.telemetry").joinpath("catalogue.yaml")
+    return file.read_text(encoding="utf-8")
+
+
+@cache
 def catalogue() -> dict[str, Collector]:
     """Return the collectors by name."""
-    file = resources.files("servemap.telemetry").joinpath("catalogue.yaml")
-    return parse_catalogue(file.read_text(encoding="utf-8"))
+    return parse_catalogue(_document())
+
+
+@cache
+def engine_metrics() -> dict[str, EngineMetrics]:
+    """Return what engines call the same things, by engine."""
+    return {
+        name: EngineMetrics(
+            row["running"], row["waiting"], row["cache_hits"], tuple(row["cache_queries"])
+        )
+        for name, row in yaml.safe_load(_document())["engines"].items()
+    }
 
 
 def family_of(collector: str, metric: str) -> str | None:

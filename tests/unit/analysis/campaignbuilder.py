@@ -216,9 +216,19 @@ def build_records(run: Path) -> None:
                 "kernel": {"release": "6.1.0", "machine": "x86_64"},
                 "cpu": {"model": "Example CPU", "cores": 2, "sockets": 1},
                 "memory": {"total_bytes": 25_000_000_000},
-                "accelerators": [],
+                "accelerators": {"found": [], "reason": "no tool for cards"},
                 "env": {"OMP_NUM_THREADS": "1"},
-                "models": [{"path": "models/tiny.gguf", "size": 10_600_000, "sha256": "c" * 64}],
+                "models": {
+                    "models": [
+                        {
+                            "path": "models",
+                            "files": [
+                                {"name": "tiny.gguf", "size": 10_600_000, "sha256": "c" * 64}
+                            ],
+                            "errors": [],
+                        }
+                    ]
+                },
                 "workflow": {
                     "servemap": "0.1.0",
                     "commit": "98c8405",

@@ -222,3 +222,72 @@ def test_columns_hold_what_was_put_in(kind, values):
     array.validate(full=True)
     assert array.to_pylist() == values
     assert array.type == kind
+
+
+def counters(hits, queries):
+    lines = []
+    for k in range(7):
+        line = scrape_line(k)
+        line["text"] += f"vllm:prefix_cache_hits_total {hits * k}\n"
+        line["text"] += f"vllm:prefix_cache_queries_total {queries * k}\n"
+        lines.append(line)
+    return lines
+
+
+@pytest.mark.parametrize(("hits", "verdict"), [(0, "valid"), (900, "invalid")])
+def test_cache_hits_that_only_the_engine_counted(tmp_path, hits, verdict):
+    records = [request(k, sent_ms=500.0 * k) for k in range(4)]
+    for record in records:
+        record["usage"]["cached_tokens"] = None
+    telemetry = {"engine_metrics": counters(hits, 1000)}
+    metrics = derive(build_repeat(tmp_path / "run", requests=records, telemetry=telemetry))
+    assert metrics["verdict"] == verdict
+    check = next(c for c in metrics["checks"] if c["name"] == "unplanned_cache_hits")
+    assert check["value"] == pytest.approx(hits / 1000)
+
+
+def test_definitions_stand_beside_the_numbers(tmp_path):
+    metrics = derive(build_repeat(tmp_path / "run"))
+    assert metrics["definitions"]["version"] == 1
+    assert "output tokens - 1" in metrics["definitions"]["figures"]["TPOT"]
+
+
+def test_open_loop_latency_counts_from_when_a_request_was_due(tmp_path):
+    records = [request(k, sent_ms=500.0 * k, ttft_ms=50) for k in range(4)]
+    for record in records:
+        record["scheduled_ns"] -= 200_000_000
+    block = derive(build_repeat(tmp_path / "run", requests=records))["segments"][0]["metrics"]
+    assert block["ttft_s"]["p50"] == pytest.approx(0.05)
+    assert block["ttft_from_schedule_s"]["p50"] == pytest.approx(0.25)
+    assert block["e2e_from_schedule_s"]["p50"] == pytest.approx(0.28)
+
+
+GARBAGE = [
+    b"",
+    b"\n\n",
+    b"{",
+    b"[]\n",
+    b"null\n",
+    b"\xff\xfe\x00" * 50,
+    b'{"t_ns": "x"}\n' * 3,
+    b'{"t_ns": 1e999, "mono_ns": [], "id": 1, "status": "ok", "segments": 5}\n',
+    b'{"segments": [[1], {"overlaps": [[1], "ab", [null, 2]]}], "counts": []}\n',
+]
+
+
+@pytest.mark.parametrize("content", GARBAGE)
+@pytest.mark.parametrize(
+    "name",
+    ["requests.jsonl", "client.json", "load.json", "telemetry/head/proc.jsonl",
+     "telemetry/head/engine_metrics.jsonl"],
+)  # fmt: skip
+def test_garbage_never_raises_and_is_never_valid_by_accident(tmp_path, name, content):
+    folder = build_repeat(tmp_path / "run")
+    meta = json.loads((folder / "meta.json").read_text())
+    write_json(folder / "meta.json", {**meta, "files": {}})
+    (folder / "attempts/001/raw" / name).write_bytes(content)
+    metrics = derive(folder)
+    assert [t is not None for t in tables(folder)] == [True, True]
+    if name != "load.json":
+        assert metrics["verdict"] == "invalid"
+        assert metrics["reasons"]

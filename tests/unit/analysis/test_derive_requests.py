@@ -197,6 +197,22 @@ def test_each_itl_is_tagged_by_overlap_with_an_injected_request():
     assert row.itl_overlaps_injection.tolist() == [False, True, True, False]
 
 
+def test_a_gap_that_only_touches_an_injection_does_not_overlap_it():
+    record = streamed([(0, "t", 1), (10, "t", 2), (20, "t", 3)], 3)
+    row = parse(record, overlaps={"main": [(T0 - 5 * MS, T0), (T0 + 10 * MS, T0 + 12 * MS)]}).rows[
+        0
+    ]
+    assert row.itl_overlaps_injection.tolist() == [False, True]
+
+
+def test_reasoning_that_was_sent_is_not_hidden():
+    """Ten events with two tokens each, the first five reasoning: nothing hides in the first."""
+    events = [(10 * (k + 1), "k" if k < 5 else "t", None) for k in range(10)]
+    row = parse(streamed(events, 20, usage={"reasoning_tokens": 10})).rows[0]
+    assert row.chunk_tokens.tolist() == [2] * 10
+    assert "hidden_first_tokens" not in row.flags
+
+
 EVENTS = st.lists(
     st.tuples(st.integers(0, 1000), st.sampled_from("rtkcuted"), st.integers(0, 8)), max_size=30
 )

@@ -17,9 +17,9 @@ from servemap.telemetry.align import Coverage
 LIMITS = default_limits()
 
 
-def check(name, records, sent=None, fixed=True, cache=False):
+def check(name, records, sent=None, fixed=True, cache=False, engine=None):
     lines = [JsonLine(n, r) for n, r in enumerate(records, 1)]
-    checks = check_requests(parse_requests(lines, {}).rows, sent, fixed, cache, LIMITS)
+    checks = check_requests(parse_requests(lines, {}).rows, sent, fixed, cache, engine, LIMITS)
     return next(c for c in checks if c.name == name)
 
 
@@ -42,6 +42,7 @@ def test_no_request_at_all_is_invalid():
 def test_a_lost_record_is_seen():
     assert check("requests_recorded", [request(1)], sent=2).ok is False
     assert check("requests_recorded", [request(1)], sent=1).ok is True
+    assert check("requests_recorded", [request(1)], sent=None).ok is False
 
 
 def test_short_answers_fail_only_where_the_length_was_fixed():
@@ -73,12 +74,29 @@ def test_unplanned_cache_hits():
     assert check("unplanned_cache_hits", [request(1, usage=usage(cached=None))]).ok is None
 
 
+def test_the_engines_counters_tell_of_hits_where_usage_does_not():
+    silent = [request(1, usage=usage(cached=None))]
+    assert check("unplanned_cache_hits", silent, engine=0.86).ok is False
+    assert check("unplanned_cache_hits", silent, engine=0.0).ok is True
+    told = [request(1, usage=usage(cached=0))]
+    assert check("unplanned_cache_hits", told, engine=0.86).value == 0.0
+
+
 def test_client_checks():
     good = {"status": "ok", "max_lag_ms": 2.0, "cpu_s": 1.0, "started_ns": 0, "ended_ns": 4 * 10**9}
-    assert [c.ok for c in check_client(good, LIMITS)] == [True, True, True]
+    assert [c.ok for c in check_client(good, [], LIMITS)] == [True, True, True]
     busy = {**good, "cpu_s": 3.9, "max_lag_ms": 500.0, "status": "failed"}
-    assert [c.ok for c in check_client(busy, LIMITS)] == [False, False, False]
-    assert [c.ok for c in check_client({}, LIMITS)] == [False, None, None]
+    assert [c.ok for c in check_client(busy, [], LIMITS)] == [False, False, False]
+    assert [c.ok for c in check_client({}, [], LIMITS)] == [False, None, None]
+
+
+@pytest.mark.parametrize(("ttft_ms", "limit"), [(100.0, 100.0), (9970.0, 1000.0)])
+def test_a_late_client_matters_less_to_long_requests(ttft_ms, limit):
+    record = request(1, ttft_ms=ttft_ms, gap_ms=10, osl=4)
+    rows = parse_requests([JsonLine(1, record)], {}).rows
+    lag = check_client({"status": "ok", "max_lag_ms": 400.0}, rows, LIMITS)[1]
+    assert lag.limit == pytest.approx(limit)
+    assert lag.ok is (limit == 1000.0)
 
 
 def covered(samples, expected, too_short=False):
@@ -112,7 +130,7 @@ def test_a_required_collector_that_failed_or_left_nothing():
 
 
 def test_verdict_says_why():
-    checks = check_client({"status": "failed", "max_lag_ms": 500.0}, LIMITS)
+    checks = check_client({"status": "failed", "max_lag_ms": 500.0}, [], LIMITS)
     outcome, reasons = verdict(checks)
     assert outcome == "invalid"
     assert reasons == ["client_status: failed, limit ok", "client_lag_ms: 500, limit 100"]

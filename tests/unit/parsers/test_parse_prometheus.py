@@ -47,6 +47,13 @@ def test_gauges_counters_and_histogram_totals():
     }
 
 
+def test_quantiles_of_a_summary_are_no_counters():
+    text = '# TYPE s summary\ns{quantile="0.99"} 7\ns_sum 30\ns_count 10\n'
+    gauges, counters = parse_exposition(text)
+    assert gauges == {}
+    assert counters == {("server", "s_sum"): 30.0, ("server", "s_count"): 10.0}
+
+
 def test_two_served_models_stay_apart():
     text = '# TYPE g gauge\ng{model_name="a"} 1\ng{model_name="b"} 2\n'
     gauges, _ = parse_exposition(text)

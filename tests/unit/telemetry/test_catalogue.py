@@ -2,7 +2,13 @@ import pytest
 
 from servemap.model.errors import ConfigError
 from servemap.parsers.proc import NET_FIELDS
-from servemap.telemetry.catalogue import catalogue, families, family_of, parse_catalogue
+from servemap.telemetry.catalogue import (
+    catalogue,
+    engine_metrics,
+    families,
+    family_of,
+    parse_catalogue,
+)
 
 ENTRY = """
 schema: 1
@@ -48,3 +54,9 @@ def test_every_network_rate_has_a_table_and_the_unit_it_says():
 def test_a_wrong_entry_is_named(before, after, word):
     with pytest.raises(ConfigError, match=word):
         parse_catalogue(ENTRY.replace(before, after))
+
+
+def test_engines_name_what_they_have_in_common():
+    assert engine_metrics()["vllm"].running == "vllm:num_requests_running"
+    for engine in engine_metrics().values():
+        assert engine.cache_queries
