@@ -22,11 +22,11 @@ include: "workflow/rules/report.smk"
 
 # Targets: the phases of the campaign, and what people and CI ask for by name.
 rule all:
+    default_target: True
     input:
         expand("results/{run}/report.md", run=RUN),
         measured_files(),
         derived_files(),
-    default_target: True
     localrule: True
 
 

@@ -12,11 +12,11 @@ rule baseline:
         "results/{run}/baselines/{baseline}.json",
     log:
         "results/{run}/logs/baseline/{baseline}.log",
-    params:
-        spec=baseline_spec,
+    priority: measure_priority("baseline")
+    threads: MEASURE_THREADS
     resources:
         server=1,
-    threads: MEASURE_THREADS
-    priority: measure_priority("baseline")
+    params:
+        spec=baseline_spec,
     script:
         "../scripts/baseline.py"

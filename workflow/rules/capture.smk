@@ -12,11 +12,11 @@ rule capture:
         "results/{run}/captures/{variant}/{case}/capture.json",
     log:
         "results/{run}/logs/capture/{variant}/{case}.log",
-    params:
-        spec=capture_spec,
+    priority: measure_priority("capture")
+    threads: MEASURE_THREADS
     resources:
         server=1,
-    threads: MEASURE_THREADS
-    priority: measure_priority("capture")
+    params:
+        spec=capture_spec,
     script:
         "../scripts/capture.py"

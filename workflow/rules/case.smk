@@ -12,12 +12,12 @@ rule case:
         "results/{run}/cases/{variant}/{case}/r{repeat}/meta.json",
     log:
         "results/{run}/logs/case/{variant}/{case}-r{repeat}.log",
+    priority: measure_priority("case")
+    threads: MEASURE_THREADS
+    resources:
+        server=1,
     params:
         spec=case_spec,
         token=case_token,
-    resources:
-        server=1,
-    threads: MEASURE_THREADS
-    priority: measure_priority("case")
     script:
         "../scripts/case.py"

@@ -16,15 +16,19 @@ from servemap.server import session
 
 try:
     config.update(assemble(config))
-    validate(config, Path(workflow.basedir) / "workflow/schemas/config.schema.yaml")
     CONTEXT = load_context(config)
 except ServemapError as error:
     raise WorkflowError(str(error)) from None
 
+# The models say what is wrong in words; the generated schema must agree with them.
+validate(config, Path(workflow.basedir) / "workflow/schemas/config.schema.yaml")
+
 PLAN = CONTEXT.plan
 RUN = CONTEXT.run
 # Where the controller is itself measured or makes the load, nothing of ours runs beside a case.
-MEASURE_THREADS = workflow.cores if PLAN.controller_is_measured and workflow.cores else 1
+MEASURE_THREADS = (
+    workflow.cores if PLAN.controller_is_measured and workflow.cores else 1
+)
 
 
 wildcard_constraints:
@@ -99,7 +103,9 @@ def launch_token(wildcards):
 
 
 def case_token(wildcards):
-    repeat = Path(f"results/{RUN}/cases/{wildcards.variant}/{wildcards.case}/r{wildcards.repeat}")
+    repeat = Path(
+        f"results/{RUN}/cases/{wildcards.variant}/{wildcards.case}/r{wildcards.repeat}"
+    )
     case = PLAN.cases[wildcards.case]
     sha256 = PLAN.spec_sha256("case", wildcards.variant, wildcards.case)
     return token(
@@ -111,7 +117,9 @@ def case_token(wildcards):
 
 
 def variant_freezes(wildcards):
-    return [f"results/{RUN}/freeze/{node}.json" for node in PLAN.nodes_of(wildcards.variant)]
+    return [
+        f"results/{RUN}/freeze/{node}.json" for node in PLAN.nodes_of(wildcards.variant)
+    ]
 
 
 def variant_patches(wildcards):
@@ -152,10 +160,13 @@ def measured_files(*phases):
 def derived_files(*phases):
     """Return the metrics of the repeats of some phases."""
     return [
-        f"results/{RUN}/cases/{v}/{c}/r{k}/metrics.json" for v, c, k in PLAN.items(*phases).repeats
+        f"results/{RUN}/cases/{v}/{c}/r{k}/metrics.json"
+        for v, c, k in PLAN.items(*phases).repeats
     ]
 
 
 def launch_files(*phases):
     """Return the launch records of the variants of some phases."""
-    return [f"results/{RUN}/server/{v}/launch.json" for v in PLAN.items(*phases).variants]
+    return [
+        f"results/{RUN}/server/{v}/launch.json" for v in PLAN.items(*phases).variants
+    ]

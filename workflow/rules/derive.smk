@@ -14,9 +14,9 @@ rule derive:
         metrics="results/{run}/cases/{variant}/{case}/r{repeat}/metrics.json",
     log:
         "results/{run}/logs/derive/{variant}/{case}-r{repeat}.log",
+    priority: PLAN.derive_priority
     params:
         spec=derive_spec,
         code=derive_code,
-    priority: PLAN.derive_priority
     script:
         "../scripts/derive.py"

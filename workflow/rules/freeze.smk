@@ -11,12 +11,12 @@ rule freeze:
         before="results/{run}/snapshots/{node}-before.json",
     log:
         "results/{run}/logs/freeze/{node}.log",
-    params:
-        spec=freeze_spec,
+    priority: PLAN.derive_priority
+    threads: MEASURE_THREADS
     resources:
         server=1,
-    threads: MEASURE_THREADS
-    priority: PLAN.derive_priority
+    params:
+        spec=freeze_spec,
     script:
         "../scripts/freeze.py"
 

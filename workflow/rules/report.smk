@@ -26,10 +26,14 @@ rule summary:
 rule report:
     input:
         expand("results/{run}/summary.csv", run=RUN),
-        expand("results/{run}/snapshots/{node}-after.json", run=RUN, node=PLAN.all_nodes()),
+        expand(
+            "results/{run}/snapshots/{node}-after.json", run=RUN, node=PLAN.all_nodes()
+        ),
     output:
         md=report(
-            f"results/{RUN}/report.md", caption="../report/report.rst", category="servemap"
+            f"results/{RUN}/report.md",
+            caption="../report/report.rst",
+            category="servemap",
         ),
         html=f"results/{RUN}/report/index.html",
     log:

@@ -12,12 +12,12 @@ rule patch:
         "results/{run}/server/{variant}/patches/{node}.json",
     log:
         "results/{run}/logs/patch/{variant}-{node}.log",
-    params:
-        spec=patch_spec,
+    priority: measure_priority("patch")
+    threads: MEASURE_THREADS
     resources:
         server=1,
-    threads: MEASURE_THREADS
-    priority: measure_priority("patch")
+    params:
+        spec=patch_spec,
     script:
         "../scripts/patch.py"
 
@@ -30,12 +30,12 @@ rule launch:
         "results/{run}/server/{variant}/launch.json",
     log:
         "results/{run}/logs/launch/{variant}.log",
+    priority: measure_priority("launch")
+    threads: MEASURE_THREADS
+    resources:
+        server=1,
     params:
         spec=launch_spec,
         token=launch_token,
-    resources:
-        server=1,
-    threads: MEASURE_THREADS
-    priority: measure_priority("launch")
     script:
         "../scripts/launch.py"

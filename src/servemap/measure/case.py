@@ -265,9 +265,9 @@ def _reasons(
 ) -> list[str]:
     """Return why an attempt failed; empty where it did not."""
     reasons = [early] if early else []
-    if not _alive(context, served)():
-        reasons.append(_bury(context, served))
     result = client_result(attempt.raw)
+    if not _alive(context, served)() and not _outlived(context, served, result):
+        reasons.append(_bury(context, served))
     if result is None:
         reasons.append(f"the load client left no record; see {attempt.raw / 'client.log'}")
         return reasons
@@ -283,6 +283,15 @@ def _reasons(
         if record["required"] and record["status"] != "ok"
     ]
     return reasons
+
+
+def _outlived(context: Context, served: Served, result: dict[str, Any] | None) -> bool:
+    """Whether the server ended only after the client was done, as after a controller's death."""
+    if served.boot_id is None or result is None or not result.get("ended_ns"):
+        return False
+    workdir = context.workdir(context.plan.head)
+    ended = process.supervisor_state(context.head, workdir, served.boot_id).get("ended_ns")
+    return ended is not None and int(ended) > int(result["ended_ns"])
 
 
 def _bury(context: Context, served: Served) -> str:

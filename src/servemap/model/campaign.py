@@ -30,7 +30,9 @@ class Variant(Model):
 
     id: Slug
     variable: Slug | None = None
-    set: dict[str, Any] = Field({}, description="Dotted keys below `server` and their values.")
+    set: dict[str, Any] = Field(
+        {}, description="Dotted keys below `server` and their values; null removes an argument."
+    )
 
 
 class Weights(Model):

@@ -67,6 +67,7 @@ def _check_nodes(campaign: Campaign) -> None:
 def _check_variant(campaign: Campaign, variant: Variant) -> None:
     where = f"variants.{variant.id}"
     server = variant_server(campaign, variant)
+    _unique(f"{where}.patches", (patch.id for patch in server.patches))
     changed = changed_keys(campaign.server, server)
     if variant.variable is None:
         if variant.set:

@@ -115,19 +115,27 @@ def _readable(error: ValidationError, where: str) -> ConfigError:
     problems = error.errors()
     lines = []
     for problem in problems[:5]:
-        key = ".".join(str(part) for part in problem["loc"])
+        key = _key(problem["loc"])
         value = problem["input"]
         shown = "" if problem["type"] == "missing" else f" (value: {_short(value)})"
         lines.append(f"{key}: {problem['msg'].removeprefix('Value error, ')}{shown}")
     if len(problems) > 5:
         lines.append(f"and {len(problems) - 5} more")
     first = problems[0]
-    key = ".".join(str(part) for part in first["loc"])
+    key = _key(first["loc"])
     return ConfigError(
         "; ".join(lines),
         f"{where}, key {key}",
         _REMEDIES.get(first["type"], "give a value that the key allows (config/README.md)"),
     )
+
+
+def _key(location: tuple[int | str, ...]) -> str:
+    """Return a dotted key; pydantic puts the kind of a case between its number and its key."""
+    parts = [str(part) for part in location]
+    if len(parts) > 2 and parts[0] == "cases" and parts[2] in ("fixed", "mixed"):
+        del parts[2]
+    return ".".join(parts)
 
 
 def _short(value: Any) -> str:

@@ -49,7 +49,14 @@ def _assign(data: dict[str, Any], key: str, value: Any, where: str) -> None:
             where,
             "use a dotted key below `server`, such as settings.max_active or args.NAME",
         )
-    node[last] = value
+    if free_form and value is None:
+        if last not in node:
+            raise ConfigError(
+                f"server has no {key!r} to remove", where, "remove only what `server` gives"
+            )
+        del node[last]
+    else:
+        node[last] = value
 
 
 def changed_keys(before: ServerSpec, after: ServerSpec) -> set[str]:
@@ -130,6 +137,8 @@ def _source_digest(source: str) -> str | None:
     if path.is_file():
         return file_sha256(path)
     if path.is_dir():
-        files = sorted(item for item in path.rglob("*") if item.is_file())
+        files = sorted(
+            item for item in path.rglob("*") if item.is_file() and "__pycache__" not in item.parts
+        )
         return ",".join(f"{item.relative_to(path)}:{file_sha256(item)}" for item in files)
     return None

@@ -1,0 +1,46 @@
+# make demo: a whole campaign on this machine. make test: what CI runs. Both set up what is missing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORES ?= all
+
+.PHONY: demo test lint unit bench clean
+
+$(VENV)/.base: requirements/base.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/base.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt
+	touch $@
+
+# Only missing files are written, so a patched copy of the embedded server stays as it is.
+.demo/tiny.gguf: $(VENV)/.base
+	$(BIN)/servemap embedded .demo
+	touch $@
+
+demo: .demo/tiny.gguf
+	$(BIN)/snakemake --cores $(CORES) --quiet all
+	$(BIN)/servemap table demo
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/snakemake --lint
+
+test: $(VENV)/.dev
+	$(MAKE) lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.dev .demo/tiny.gguf
+	$(BIN)/python -m pytest benchmarks -q -s
+
+clean:
+	rm -rf $(VENV) .demo .snakemake
