@@ -45,6 +45,8 @@ for phase in PLAN.phases:
 rule gate:
     log:
         f"results/{RUN}/logs/gate/gate.log",
+    conda:
+        "workflow/envs/controller.yaml"
     params:
         spec=summary_spec,
     script:
@@ -54,6 +56,8 @@ rule gate:
 rule teardown:
     log:
         f"results/{RUN}/logs/teardown/teardown.log",
+    conda:
+        "workflow/envs/controller.yaml"
     resources:
         server=1,
     script:
@@ -63,6 +67,8 @@ rule teardown:
 rule unpatch:
     log:
         f"results/{RUN}/logs/unpatch/unpatch.log",
+    conda:
+        "workflow/envs/controller.yaml"
     resources:
         server=1,
     script:

@@ -13,6 +13,8 @@ rule baseline:
     log:
         "results/{run}/logs/baseline/{baseline}.log",
     priority: measure_priority("baseline")
+    conda:
+        "../envs/controller.yaml"
     threads: MEASURE_THREADS
     resources:
         server=1,

@@ -13,6 +13,8 @@ rule capture:
     log:
         "results/{run}/logs/capture/{variant}/{case}.log",
     priority: measure_priority("capture")
+    conda:
+        "../envs/controller.yaml"
     threads: MEASURE_THREADS
     resources:
         server=1,

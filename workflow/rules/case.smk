@@ -13,6 +13,8 @@ rule case:
     log:
         "results/{run}/logs/case/{variant}/{case}-r{repeat}.log",
     priority: measure_priority("case")
+    conda:
+        "../envs/controller.yaml"
     threads: MEASURE_THREADS
     resources:
         server=1,

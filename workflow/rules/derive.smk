@@ -15,6 +15,8 @@ rule derive:
     log:
         "results/{run}/logs/derive/{variant}/{case}-r{repeat}.log",
     priority: PLAN.derive_priority
+    conda:
+        "../envs/controller.yaml"
     params:
         spec=derive_spec,
         code=derive_code,

@@ -12,6 +12,8 @@ rule freeze:
     log:
         "results/{run}/logs/freeze/{node}.log",
     priority: PLAN.derive_priority
+    conda:
+        "../envs/controller.yaml"
     threads: MEASURE_THREADS
     resources:
         server=1,
@@ -28,6 +30,8 @@ rule snapshot:
         after="results/{run}/snapshots/{node}-after.json",
     log:
         "results/{run}/logs/snapshot/{node}.log",
+    conda:
+        "../envs/controller.yaml"
     resources:
         server=1,
     script:

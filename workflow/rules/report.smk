@@ -16,6 +16,8 @@ rule summary:
         aggregate="results/{run}/aggregate.csv",
     log:
         "results/{run}/logs/summary/summary.log",
+    conda:
+        "../envs/controller.yaml"
     params:
         spec=summary_spec,
         code=summary_code,
@@ -38,6 +40,8 @@ rule report:
         html=f"results/{RUN}/report/index.html",
     log:
         f"results/{RUN}/logs/report/report.log",
+    conda:
+        "../envs/controller.yaml"
     params:
         spec=summary_spec,
         code=report_code,

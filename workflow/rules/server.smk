@@ -13,6 +13,8 @@ rule patch:
     log:
         "results/{run}/logs/patch/{variant}-{node}.log",
     priority: measure_priority("patch")
+    conda:
+        "../envs/controller.yaml"
     threads: MEASURE_THREADS
     resources:
         server=1,
@@ -31,6 +33,8 @@ rule launch:
     log:
         "results/{run}/logs/launch/{variant}.log",
     priority: measure_priority("launch")
+    conda:
+        "../envs/controller.yaml"
     threads: MEASURE_THREADS
     resources:
         server=1,

@@ -99,4 +99,4 @@ def test_the_decode_study_changes_one_variable_at_a_time() -> None:
     # the sources lie elsewhere: planning does not need them
     assert {patch["content_sha256"] for patch in patched["patches"]} == {None}
     assert made.server_spec("baseline")["server"]["patches"] == []
-    assert made.items("phase1").variants == ["baseline", "parsers-on"]
+    assert made.items("phase1").variants == ["baseline", "parsers-off"]
