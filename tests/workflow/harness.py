@@ -177,21 +177,6 @@ class Project:
         )
         return Run(done.returncode, done.stdout)
 
-    def limited(self, blocks: int, *args: str) -> Run:
-        """Call Snakemake with files limited to `blocks` KiB, which fails writes as a full disk."""
-        script = f"ulimit -f {blocks}; trap '' XFSZ; exec \"$@\""
-        done = subprocess.run(
-            ["bash", "-c", script, "bash", *self.command(*args)],
-            cwd=self.folder,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=240,
-        )
-        return Run(done.returncode, done.stdout)
-
     def start(self, *args: str, **env: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             self.command(*args),
