@@ -12,6 +12,7 @@ from servemap.model.canon import canonical_json
 from servemap.model.code_digest import code_digest
 from servemap.model.errors import ServemapError
 from servemap.model.load import assemble
+from servemap.model.plan import any_of
 from servemap.server import session
 
 try:
@@ -33,10 +34,10 @@ MEASURE_THREADS = (
 
 wildcard_constraints:
     run=RUN,
-    node="|".join(PLAN.all_nodes()),
-    variant="|".join(PLAN.variants),
-    case="|".join(PLAN.cases),
-    baseline="|".join(PLAN.baselines) or "none",
+    node=any_of(PLAN.all_nodes()),
+    variant=any_of(PLAN.variants),
+    case=any_of(PLAN.cases),
+    baseline=any_of(PLAN.baselines or ["none"]),
     repeat=r"\d+",
 
 

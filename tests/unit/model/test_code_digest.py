@@ -1,0 +1,85 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from servemap.model import code_digest as module
+from servemap.model.code_digest import code_digest
+
+CACHES = (code_digest, module._tables, module._source_file, module._read)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of which `servemap.a.one` reaches `servemap.b.two` and nothing else."""
+    files = {
+        "a/__init__.py": '"""A."""\n',
+        "a/one.py": '"""One."""\nfrom servemap.b.two import value\ndef f():\n    return value\n',
+        "a/alone.py": "raise RuntimeError('the code is read, not run')\n",
+        "a/table.yaml": "# of units\nunit: ms\n",
+        "b/__init__.py": "",
+        "b/two.py": "import os\n\nvalue = 1\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "servemap" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    forget()
+    yield tmp_path / "servemap"
+    forget()
+
+
+def forget() -> None:
+    for cached in CACHES:
+        cached.cache_clear()
+
+
+def digest_with(package: Path, name: str, text: str) -> str:
+    (package / name).write_text(text)
+    forget()
+    return code_digest("servemap.a.one")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a/one.py", "from servemap.b.two import value\n\n\ndef f():\n    return value + 1\n"),
+        ("b/two.py", "import os\n\nvalue = 2\n"),
+        ("a/table.yaml", "unit: s\n"),
+        ("a/page.j2", "a template\n"),
+    ],
+)
+def test_code_and_tables_that_are_reached_count(package: Path, name: str, text: str) -> None:
+    before = code_digest("servemap.a.one")
+    assert digest_with(package, name, text) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "a/one.py",
+            '"""Other words."""\nfrom servemap.b.two import value  # a remark\n\n'
+            'def f():\n    """Say."""\n    return  value\n',
+        ),
+        ("a/alone.py", "other = 1\n"),
+        ("a/table.yaml", "unit:   ms\n"),
+        ("b/three.py", "other = 1\n"),
+    ],
+)
+def test_words_layout_and_code_that_is_not_reached_do_not_count(
+    package: Path, name: str, text: str
+) -> None:
+    before = code_digest("servemap.a.one")
+    assert digest_with(package, name, text) == before
+
+
+def test_the_same_file_gives_the_same_digest_through_another_module(package: Path) -> None:
+    # a string that follows a docstring is code: dropping the docstring twice would lose it
+    (package / "b" / "two.py").write_text('"""Doc."""\n"""second"""\nvalue = 1\n')
+    forget()
+    alone = code_digest("servemap.b.two")
+    code_digest("servemap.a.one")
+    code_digest.cache_clear()
+    assert code_digest("servemap.b.two") == alone
