@@ -11,8 +11,8 @@ from servemap.model.errors import NodeError, ServemapError
 from servemap.model.protocol import SCHEMA
 from servemap.nodes.base import Node
 from servemap.server.context import Context
+from servemap.server.ending import stop_server
 from servemap.server.locks import server_lock
-from servemap.server.start import stop_server
 from servemap.server.stop import stop_request
 
 READY_S = 10.0
