@@ -41,8 +41,11 @@ def campaign_file(configfile: Path | None, profile: str | None) -> Path:
         return configfile
     if profile is not None:
         settings = read_yaml(Path(profile) / "profile.yaml")
-        if "configfile" in settings:
-            return Path(settings["configfile"])
+        given = settings.get("configfile")
+        if isinstance(given, list):
+            given = given[-1] if given else None
+        if given is not None:
+            return Path(str(given))
     return Path("config/config.yaml")
 
 
@@ -236,6 +239,11 @@ def main() -> None:
         app()
     except ServemapError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(
+            f"error: {error.strerror or error}\n  where: {error.filename or 'servemap'}\n"
+            "  remedy: see that it is there, that this user may use it and that the disk has room"
+        )
 
 
 if __name__ == "__main__":

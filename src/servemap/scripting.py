@@ -12,12 +12,18 @@ from types import FrameType
 
 from servemap.model.errors import OrphanedError, ServemapError
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 class InterruptedByController(BaseException):
     """The controller asked this job to end; not an error of the job."""
 
 
 def _raise(_signal: int, _frame: FrameType | None) -> None:
+    # Ctrl-C comes from the terminal and again from the controller: once is enough, and the second
+    # must not interrupt the orderly end. (Not SIG_IGN, which programs started then would inherit.)
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)
     raise InterruptedByController
 
 
@@ -30,8 +36,8 @@ def rule_script(log: Path) -> Iterator[None]:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    signal.signal(signal.SIGTERM, _raise)
-    signal.signal(signal.SIGINT, _raise)
+    for number in SIGNALS:
+        signal.signal(number, _raise)
     with log.open("a", encoding="utf-8") as handle:
         handle.write(f"{started} begin, pid {os.getpid()}\n")
         try:

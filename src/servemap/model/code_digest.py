@@ -74,15 +74,13 @@ def _imports(path: Path) -> list[str]:
     return [name for name in names if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
 
 
+class _WithoutTexts(ast.NodeTransformer):
+    """Drops statements that are only a text: docstrings, also those below an assignment."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if text else node
+
+
 def _tree_digest(path: Path) -> str:
-    tree = _parse(path)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                node.body = node.body[1:]
-    return _sha256(ast.dump(tree))
+    return _sha256(ast.dump(_WithoutTexts().visit(_parse(path))))

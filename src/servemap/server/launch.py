@@ -29,9 +29,7 @@ def launch_variant(context: Context, variant: str, token: int, output: Path) -> 
         except NotRunError as error:
             reasons, cause = [str(error)], error.cause
     record = _record(context, variant, token, started_ns, served, reasons, cause)
-    folder = results.variant_dir(context.run, variant) / "launches"
-    number = 1 + max((int(p.name) for p in folder.glob("[0-9]*")), default=0)
-    write_json_atomic(folder / f"{number:03d}" / "meta.json", record)
+    attempts.keep_record(results.variant_dir(context.run, variant) / "launches", record)
     write_json_atomic(output, record)
     append_event(
         context.run_dir, "launched", variant=variant, status=record["status"], reasons=reasons
