@@ -42,8 +42,11 @@ def campaign_file(configfile: Path | None, profile: str | None) -> Path:
         return configfile
     if profile is not None:
         settings = read_yaml(Path(profile) / "profile.yaml")
-        if "configfile" in settings:
-            return Path(settings["configfile"])
+        given = settings.get("configfile")
+        if isinstance(given, list):
+            given = given[-1] if given else None
+        if given is not None:
+            return Path(str(given))
     return Path("config/config.yaml")
 
 

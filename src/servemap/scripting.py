@@ -14,12 +14,18 @@ from typing import TextIO
 
 from servemap.model.errors import OrphanedError, ServemapError
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 class InterruptedByController(BaseException):
     """The controller asked this job to end; not an error of the job."""
 
 
 def _raise(_signal: int, _frame: FrameType | None) -> None:
+    # Ctrl-C comes from the terminal and again from the controller: once is enough, and the second
+    # must not interrupt the orderly end. (Not SIG_IGN, which programs started then would inherit.)
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)
     raise InterruptedByController
 
 
@@ -32,8 +38,8 @@ def rule_script(log: Path) -> Iterator[None]:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    signal.signal(signal.SIGTERM, _raise)
-    signal.signal(signal.SIGINT, _raise)
+    for number in SIGNALS:
+        signal.signal(number, _raise)
     with log.open("a", encoding="utf-8") as handle:
         _note(handle, f"{started} begin, pid {os.getpid()}")
         try:

@@ -13,6 +13,7 @@ from servemap.model.code_digest import code_digest
 from servemap.model.errors import ServemapError
 from servemap.model.load import assemble
 from servemap.model.plan import any_of
+from servemap.model.results import baseline_history
 from servemap.server import session
 
 try:
@@ -115,6 +116,12 @@ def case_token(wildcards):
         CONTEXT.policy.max_attempts,
         case.expect == "failure",
     )
+
+
+def baseline_token(wildcards):
+    records = read_records(baseline_history(RUN, wildcards.baseline))
+    sha256 = PLAN.spec_sha256("baseline", wildcards.baseline)
+    return token(records, sha256, CONTEXT.policy.max_attempts)
 
 
 def variant_freezes(wildcards):

@@ -89,19 +89,13 @@ def _read(path: Path) -> _Source:
             imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             imports += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            _drop_docstring(node)
     ours = [name for name in imports if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
-    return _Source(ours, _sha256(ast.dump(tree)))
+    return _Source(ours, _sha256(ast.dump(_WithoutTexts().visit(tree))))
 
 
-def _drop_docstring(
-    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
-) -> None:
-    first = node.body[0] if node.body else None
-    if (
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
-    ):
-        node.body = node.body[1:]
+class _WithoutTexts(ast.NodeTransformer):
+    """Drops statements that are only a text: docstrings, also those below an assignment."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if text else node

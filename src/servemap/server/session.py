@@ -7,14 +7,14 @@ import uuid
 from typing import TextIO
 
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import LockedError, ServemapError
+from servemap.model.errors import LockedError, ResultsError, ServemapError
 from servemap.server import process
 from servemap.server.context import Context
+from servemap.server.ending import stop_server
 from servemap.server.events import append_event
 from servemap.server.lease import release_lease, take_lease
 from servemap.server.locks import describe_self, fence_orphan, read_holder, say_holder, try_lock
 from servemap.server.manifest import check_manifest, write_manifest
-from servemap.server.start import stop_server
 
 # Held until this process ends: the kernel releases the lock even after kill -9.
 _run_lock: list[TextIO] = []
@@ -26,8 +26,20 @@ def begin(context: Context) -> None:
 
     Raises:
         LockedError: another controller drives the run or a node.
-        ResultsError: the results folder is another campaign's or another version's.
+        ResultsError: the results folder is another campaign's or another version's, or cannot be
+            written.
     """
+    try:
+        _begin(context)
+    except OSError as error:
+        raise ResultsError(
+            f"the session cannot begin: {error.strerror}",
+            str(error.filename or context.run_dir),
+            "let this user write there, and see that the disk has room",
+        ) from error
+
+
+def _begin(context: Context) -> None:
     run_dir = context.run_dir
     check_manifest(run_dir, context.plan.campaign)
     session = describe_self(session=str(uuid.uuid4()), argv=sys.argv)
@@ -63,11 +75,19 @@ def _renew(context: Context) -> None:
 
 
 def end(context: Context, reason: str) -> None:
-    """Stop the server and give the nodes back; errors are said, not raised."""
+    """Stop the server and give the nodes back; errors are said, not raised.
+
+    A controller that never got the run's lock ends nothing.
+    """
+    if not _run_lock:
+        return
     _ended.set()
-    try:
-        stop_server(context, reason)
-    except ServemapError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the controller's last word to a person
-    release_lease(context.run_dir)
-    append_event(context.run_dir, "session_end", reason=reason)
+    for step in (
+        lambda: stop_server(context, reason),
+        lambda: release_lease(context.run_dir),
+        lambda: append_event(context.run_dir, "session_end", reason=reason),
+    ):
+        try:
+            step()
+        except (ServemapError, OSError) as error:
+            print(error, file=sys.stderr)  # noqa: T201 - the controller's last word to a person
