@@ -49,8 +49,8 @@ def begin_session():
         raise WorkflowError(str(error)) from None
 
 
-def end_session(reason):
-    session.end(CONTEXT, reason)
+def end_session(reason, log_file):
+    session.end(CONTEXT, reason, Path(log_file))
     shell("{sys.executable} -m servemap finish {RUN} || true")
 
 
