@@ -6,6 +6,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,9 +39,20 @@ def _gpu() -> str | None:
     return None
 
 
+def _mount() -> str | None:
+    """Where a tmpfs may be mounted: as root, in a container that allows it."""
+    with tempfile.TemporaryDirectory() as folder:
+        argv = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
+        if os.geteuid() or subprocess.run(argv, capture_output=True).returncode:
+            return None
+        subprocess.run(["umount", folder], check=True)
+    return "tmpfs"
+
+
 PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "corpus": (_corpus, "SERVEMAP_CORPUS names no folder of recorded tool output"),
     "python38": (_python38, "no Python 3.8 here; SERVEMAP_PYTHON38 may name one"),
+    "mount": (_mount, "a small file system can be mounted by root only"),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }
 

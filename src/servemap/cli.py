@@ -19,6 +19,7 @@ from servemap.model.errors import ConfigError, LockedError, ResultsError, Servem
 from servemap.model.load import read_yaml
 from servemap.model.results import RESULTS, run_dir
 from servemap.report.render import render
+from servemap.scripting import say_os_error
 from servemap.server.context import Context
 from servemap.server.stop import request_stop
 
@@ -157,9 +158,14 @@ def table(run: RunName = None) -> None:
     folder = find_run(run)
     rows = run_context(folder).plan.rows()
     print(result_table(folder, rows))
+    bad = failures(folder, rows)
+    print(
+        f"\n{len(rows) - len(bad)} of {len(rows)} repeats are valid"
+        + ("" if bad else ": nothing is left to do")
+    )
     report = folder / "report" / "index.html"
     if report.exists():
-        print(f"\nreport: {report} and {folder / 'report.md'}")
+        print(f"report: {report} and {folder / 'report.md'}")
 
 
 @app.command()
@@ -240,10 +246,7 @@ def main() -> None:
     except ServemapError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        sys.exit(
-            f"error: {error.strerror or error}\n  where: {error.filename or 'servemap'}\n"
-            "  remedy: see that it is there, that this user may use it and that the disk has room"
-        )
+        sys.exit(f"error: {say_os_error(error)}")
 
 
 if __name__ == "__main__":

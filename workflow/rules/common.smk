@@ -12,6 +12,7 @@ from servemap.model.canon import canonical_json
 from servemap.model.code_digest import code_digest
 from servemap.model.errors import ServemapError
 from servemap.model.load import assemble
+from servemap.model.plan import any_of
 from servemap.model.results import baseline_history
 from servemap.server import session
 
@@ -26,18 +27,17 @@ validate(config, Path(workflow.basedir) / "workflow/schemas/config.schema.yaml")
 
 PLAN = CONTEXT.plan
 RUN = CONTEXT.run
-# Where the controller is itself measured or makes the load, nothing of ours runs beside a case.
-MEASURE_THREADS = (
-    workflow.cores if PLAN.controller_is_measured and workflow.cores else 1
-)
+# Where the controller is itself measured or makes the load, nothing of ours runs beside a case:
+# a job that asks for more threads than there are gets all cores.
+MEASURE_THREADS = 10_000 if PLAN.controller_is_measured else 1
 
 
 wildcard_constraints:
     run=RUN,
-    node="|".join(PLAN.all_nodes()),
-    variant="|".join(PLAN.variants),
-    case="|".join(PLAN.cases),
-    baseline="|".join(PLAN.baselines) or "none",
+    node=any_of(PLAN.all_nodes()),
+    variant=any_of(PLAN.variants),
+    case=any_of(PLAN.cases),
+    baseline=any_of(PLAN.baselines or ["none"]),
     repeat=r"\d+",
 
 
@@ -48,8 +48,8 @@ def begin_session():
         raise WorkflowError(str(error)) from None
 
 
-def end_session(reason):
-    session.end(CONTEXT, reason)
+def end_session(reason, log_file):
+    session.end(CONTEXT, reason, Path(log_file))
     shell("{sys.executable} -m servemap finish {RUN} || true")
 
 

@@ -402,11 +402,12 @@ def test_a_client_that_still_runs_is_waited_for(
     assert run(context)["adopted"] is True
 
 
+@pytest.mark.parametrize(("errors", "status"), [([], "ok"), (["context"], "failed")])
 def test_an_adopted_attempt_remembers_its_fallback(
-    node: FakeNode, client: Client, ensured: Ensured
+    node: FakeNode, client: Client, ensured: Ensured, errors: list[str], status: str
 ) -> None:
     context = fake_context(node, fallback_campaign())
-    client.errors = [["context"], []]
+    client.errors = [["context"], errors]
     dead = json.dumps({**describe_self(), "boot_id": "before the reboot"})
     session = context.run_dir / ".session.json"
     alive = session.read_text()
@@ -422,7 +423,7 @@ def test_an_adopted_attempt_remembers_its_fallback(
     session.write_text(alive)
     client.finish()
     meta = run(context)
-    assert meta["adopted"] is True
+    assert (meta["status"], meta["adopted"]) == (status, True)
     assert meta["fallback"]["used"] == {"isl": 32, "osl": 8}
     assert len(client.calls) == 2
 

@@ -1,5 +1,6 @@
 """From the campaign as written to what is measured, in which order, and what identifies it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 from servemap.model import resolve
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
+from servemap.model.canon import canonical_json, digest
 from servemap.model.errors import ConfigError
 from servemap.model.load import parse_campaign
-from servemap.model.plan import Plan
+from servemap.model.plan import Plan, any_of
 from servemap.model.resolve import changed_keys, resolved_case, variant_server
 
 
@@ -221,3 +223,26 @@ def test_the_controller_is_measured_where_a_node_is_local() -> None:
     assert Plan(campaign()).controller_is_measured
     remote = [{"id": "n1", "transport": "ssh", "address": "192.0.2.1"}]
     assert not Plan(campaign(nodes=remote)).controller_is_measured
+
+
+NAMES = st.text("abc01_-", min_size=1, max_size=6)
+
+
+@given(st.sets(NAMES, min_size=1, max_size=30), NAMES)
+def test_any_of_matches_the_names_and_no_other(names: set[str], other: str) -> None:
+    pattern = re.compile(any_of(names))
+    assert all(pattern.fullmatch(name) for name in names)
+    assert (pattern.fullmatch(other) is not None) == (other in names)
+
+
+@given(st.sets(NAMES, min_size=1, max_size=10), NAMES)
+def test_any_of_stands_inside_a_longer_pattern(names: set[str], name: str) -> None:
+    found = re.fullmatch(f"cases/(?P<case>{any_of({*names, name})})/r1", f"cases/{name}/r1")
+    assert found is not None and found["case"] == name
+
+
+def test_a_record_carries_the_digest_of_the_spec_that_the_job_carries() -> None:
+    plan = Plan(campaign())
+    key = ("case", "v2", "one")
+    assert plan.spec_sha256(*key) == digest(plan.spec_data(*key))
+    assert plan.spec(*key) == canonical_json(plan.spec_data(*key))

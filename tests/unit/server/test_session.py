@@ -35,6 +35,12 @@ def names(context: Context) -> list[str]:
     return [event["event"] for event in read_events(context.run_dir)]
 
 
+def snakemake_log() -> Path:
+    path = Path("snakemake.log")
+    path.write_text("rule case:\n")
+    return path
+
+
 def test_begin_and_end(context: Context) -> None:
     before = context.session
     session.begin(context)
@@ -48,9 +54,10 @@ def test_begin_and_end(context: Context) -> None:
     while not heartbeat.exists():
         assert time.monotonic() < deadline, "nobody renews the server's lease"
         time.sleep(0.01)
-    session.end(context, "the campaign ended")
+    session.end(context, "the campaign ended", snakemake_log())
     assert read_holder(lease_dir() / "lease.json") == {}
     assert names(context) == ["session_begin", "session_end"]
+    assert (context.run_dir / "run.log").read_text() == "rule case:\n"
 
 
 def test_a_run_that_is_driven_is_refused_and_left_alone(context: Context) -> None:
@@ -58,7 +65,7 @@ def test_a_run_that_is_driven_is_refused_and_left_alone(context: Context) -> Non
     assert other is not None
     with pytest.raises(LockedError, match="run 'r' is already driven by pid"):
         session.begin(context)
-    session.end(context, "the campaign ended with an error")
+    session.end(context, "the campaign ended with an error", snakemake_log())
     assert names(context) == []
     assert context.session == "s1"
     assert not lease_dir().exists()
@@ -87,7 +94,7 @@ def test_the_end_says_its_errors_and_goes_on(
 
     monkeypatch.setattr(session, "stop_server", stuck)
     monkeypatch.setattr(session, "release_lease", lambda run: append_to_full_disk())
-    session.end(context, "the campaign ended")
+    session.end(context, "the campaign ended", snakemake_log())
     said = capsys.readouterr().err
     assert "the server does not end" in said
     assert "No space left" in said

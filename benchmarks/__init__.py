@@ -1,0 +1,1 @@
+"""The project's own speed: planning, overhead per case, memory. README.md says what is measured."""

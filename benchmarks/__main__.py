@@ -1,0 +1,68 @@
+"""Measure the project's own speed, print it, record it, and fail where a limit is broken.
+
+`python -m benchmarks` measures all; `python -m benchmarks dryrun` or `demo` one part.
+"""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import demo, dryrun
+
+RESULTS = Path(__file__).parent / "results"
+PARTS = {"dryrun": dryrun.measure, "demo": demo.measure}
+
+
+def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], list[str]]:
+    """Return the limits that the figures break, and the remarks on what cannot be judged."""
+    failures, remarks = [], []
+    if part == "dryrun":
+        ratio = figures["ratio_min"]["bare_same_jobs"]
+        if ratio > dryrun.LIMIT:
+            failures.append(f"dry run: {ratio} times a bare Snakefile, limit {dryrun.LIMIT}")
+        return failures, remarks
+    for name in ("snakemake_peak_mb", "largest_child_peak_mb"):
+        if figures[name] >= demo.MEMORY_LIMIT_MB:
+            failures.append(f"{name}: {figures[name]} MB, limit {demo.MEMORY_LIMIT_MB}")
+    overhead = figures["overhead_per_case_s"]
+    # the demo itself keeps one to two cores busy: more than that is somebody else's load
+    if overhead > demo.OVERHEAD_LIMIT_S:
+        text = f"overhead: {overhead} s a case, limit {demo.OVERHEAD_LIMIT_S}"
+        if max(figures["load_average"]) > cores:
+            remarks.append(f"{text}; not judged, load average {figures['load_average']}")
+        else:
+            failures.append(text)
+    return failures, remarks
+
+
+def main(names: list[str]) -> int:
+    """Measure the named parts; return 1 where a limit is broken."""
+    unknown = sorted(set(names) - set(PARTS))
+    if unknown:
+        print(f"there is no part {unknown[0]!r}; there are: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    cores = os.cpu_count() or 1
+    failed = False
+    for name in names or list(PARTS):
+        with tempfile.TemporaryDirectory(prefix="servemap-bench-") as folder:
+            figures = PARTS[name](Path(folder))
+        machine = {"cores": cores, "python": platform.python_version(), "arch": platform.machine()}
+        failures, remarks = broken(name, figures, cores)
+        text = json.dumps({"part": name, "machine": machine, **figures}, indent=1)
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(text + "\n")
+        print(text)
+        for remark in remarks:
+            print(f"remark: {remark}")
+        for failure in failures:
+            print(f"LIMIT BROKEN: {failure}")
+        failed = failed or bool(failures)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
