@@ -229,6 +229,13 @@ def test_what_a_plan_says() -> None:
     assert "variant w: launch missing, on n1, n2" in summary
 
 
+def test_a_launch_for_captures_alone_is_a_server_start() -> None:
+    launches: Any = {"v": ("missing", 5.0)}
+    summary = plan_summary(PhaseItems([], [], [("v", "a")]), [], launches, {"v": ["n1"]})
+    assert "0 to measure with 1 server starts" in summary
+    assert "expected: 5.0 s" in summary
+
+
 def test_what_a_status_says() -> None:
     running = Live(True, {"pid": 4}, "case w/a r1", 3.0, "lunch")
     said = status_lines(running, ROWS)
