@@ -55,7 +55,12 @@ def plan_summary(
 ) -> str:
     """Return what an execution would do: launches, repeats, nodes, expected time."""
     todo = [row for row in rows if row.runs]
-    started = [name for name in items.variants if any(row.variant == name for row in todo)]
+    waiting = {row.variant for row in todo}
+    started = [
+        name
+        for name in items.variants
+        if name in waiting or launches[name][0] not in ("done", "gave_up")
+    ]
     seconds = sum(row.expected_s for row in todo) + sum(launches[name][1] for name in started)
     guessed = sum(not row.measured for row in todo)
     lines = [

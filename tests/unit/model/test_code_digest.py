@@ -47,7 +47,9 @@ def digest_with(package: Path, name: str, text: str) -> str:
         ("a/one.py", "from servemap.b.two import value\n\n\ndef f():\n    return value + 1\n"),
         ("b/two.py", "import os\n\nvalue = 2\n"),
         ("a/table.yaml", "unit: s\n"),
+        ("b/two.py", "import os\n\nvalue = 'text' and 1\n"),
         ("a/page.j2", "a template\n"),
+        ("b/sheet.css", "a { color: blue }\n"),
     ],
 )
 def test_code_and_tables_that_are_reached_count(package: Path, name: str, text: str) -> None:
@@ -63,6 +65,7 @@ def test_code_and_tables_that_are_reached_count(package: Path, name: str, text: 
             '"""Other words."""\nfrom servemap.b.two import value  # a remark\n\n'
             'def f():\n    """Say."""\n    return  value\n',
         ),
+        ("b/two.py", 'import os\n\nvalue = 1\n"""What the value is."""\n'),
         ("a/alone.py", "other = 1\n"),
         ("a/table.yaml", "unit:   ms\n"),
         ("b/three.py", "other = 1\n"),
@@ -83,3 +86,9 @@ def test_the_same_file_gives_the_same_digest_through_another_module(package: Pat
     code_digest("servemap.a.one")
     code_digest.cache_clear()
     assert code_digest("servemap.b.two") == alone
+
+
+def test_what_the_derive_job_really_reaches() -> None:
+    reached = module._closure(("servemap.analysis.derive",))
+    assert {"servemap.analysis.metrics", "servemap.parsers.proc"} <= reached.keys()
+    assert not [name for name in reached if name.startswith(("servemap.report", "servemap.nodes"))]

@@ -1,0 +1,249 @@
+"""The command `servemap`: every command, and every error in words."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from servemap import cli
+from servemap.cli_show import duration, plan_summary, plan_table, status_lines
+from servemap.measure.record import close_attempt, open_attempt
+from servemap.measure.status import Live, PlannedRepeat
+from servemap.model.plan import PhaseItems
+from servemap.server.context import Context
+from servemap.server.locks import describe_self
+from servemap.server.manifest import write_manifest
+from servemap.server.stop import stop_request
+from tests.fakes import FakeNode, campaign, fake_context
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """A run with a manifest, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    context = fake_context(FakeNode(), campaign())
+    write_manifest(context.run_dir, context.plan.campaign, {"session": "s1"})
+    return context
+
+
+def call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *args: str
+) -> tuple[int, str]:
+    """Call the command as from a shell; return its exit code and all it said."""
+    monkeypatch.setattr(sys, "argv", ["servemap", *args])
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+            code = 1
+        else:
+            code = end.code or 0
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    return code, out + err
+
+
+@pytest.fixture
+def servemap(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, context: Context
+) -> Any:
+    return lambda *args: call(capsys, monkeypatch, *args)
+
+
+def measured(context: Context, status: str = "ok", verdict: str = "valid") -> Path:
+    folder = context.run_dir / "cases/baseline/c/r1"
+    attempt = open_attempt(folder, {})
+    (attempt.raw / "requests.jsonl").write_text("{}\n")
+    sha256 = context.plan.spec_sha256("case", "baseline", "c")
+    meta = close_attempt(
+        attempt,
+        {"status": status, "token": 1, "spec_sha256": sha256, "reasons": ["why"] * (status != "ok"),
+         "variant": "baseline", "case": "c", "repeat": 1, "run": "r"},
+    )  # fmt: skip
+    (folder / "meta.json").write_text(json.dumps(meta))
+    metrics = {"attempt": 1, "verdict": verdict, "reasons": [] if verdict == "valid" else ["bad"],
+               "segments": [{"name": "main", "metrics": {"ttft_s": {"p50": 0.25}}}]}  # fmt: skip
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    return folder
+
+
+def test_plan(servemap: Any, context: Context) -> None:
+    Path("c.yaml").write_text(yaml.safe_dump(campaign()))
+    code, said = servemap("plan", "--configfile", "c.yaml")
+    assert code == 0
+    assert "repeats: 2 planned, 0 need nothing, 2 to measure with 2 server starts" in said
+    assert "variant few: launch missing, on n1" in said
+    assert "baselines: net" in said
+    measured(context)
+    code, said = servemap("plan", "phase1", "--configfile", "c.yaml")
+    assert "1 need nothing" in said
+    assert "no Snakemake metadata" in said
+
+
+def test_plan_of_a_profile(servemap: Any) -> None:
+    Path("c.yaml").write_text(yaml.safe_dump(campaign()))
+    Path("site").mkdir()
+    for given in ("c.yaml", ["c.yaml"]):
+        Path("site/profile.yaml").write_text(yaml.safe_dump({"configfile": given}))
+        assert servemap("plan", "--profile", "site")[0] == 0
+    Path("site/profile.yaml").write_text("cores: 1\n")
+    code, said = servemap("plan", "--profile", "site")
+    assert (code, "config/config.yaml" in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["plan", "--configfile", "none.yaml"], "cannot read the file"),
+        (["plan", "phase9", "--configfile", "c.yaml"], "there is no phase 'phase9'"),
+        (["plan", "--profile", "nowhere"], "nowhere/profile.yaml"),
+        (["status", "other"], "there is no run 'other'"),
+        (["table", "other"], "there is no run 'other'"),
+        (["gate", "other"], "there is no run 'other'"),
+        (["verify", "other"], "there is no run 'other'"),
+        (["report", "other"], "there is no run 'other'"),
+        (["finish", "other"], "there is no run 'other'"),
+        (["stop", "other"], "there is no run 'other'"),
+        (["stop", "r", "--after-case", "--reason", "x"], "is not running"),
+        (["embedded", "c.yaml/below"], "remedy"),
+    ],
+)
+def test_errors_in_words(servemap: Any, args: list[str], said: str) -> None:
+    Path("c.yaml").write_text(yaml.safe_dump(campaign()))
+    code, text = servemap(*args)
+    assert code == 1
+    assert text.startswith("error: ")
+    assert said in text
+    assert "remedy:" in text
+
+
+def test_without_any_run(servemap: Any, context: Context) -> None:
+    (context.run_dir / "run_manifest.json").unlink()
+    code, said = servemap("status")
+    assert (code, "there is no run yet" in said) == (1, True)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"campaign": {"run": "r"}}'])
+def test_a_manifest_that_cannot_be_used(servemap: Any, context: Context, text: str) -> None:
+    (context.run_dir / "run_manifest.json").write_text(text)
+    for command in ("status", "table", "gate"):
+        code, said = servemap(command)
+        assert (code, said[:7]) == (1, "error: ")
+
+
+def test_status_and_stop(servemap: Any, context: Context) -> None:
+    code, said = servemap("status")
+    assert (code, "not running" in said) == (0, True)
+    session = describe_self(session="s9")
+    (context.run_dir / ".session.json").write_text(json.dumps(session))
+    code, said = servemap("status")
+    assert f"running, pid {session['pid']}" in said
+    assert "repeats: 0 done, 2 left, 2 planned" in said
+    for args in (["--after-case"], ["--reason", "x"], []):
+        code, said = servemap("stop", "r", *args)
+        assert code == 1
+        assert "stop needs --after-case and --reason" in said
+    assert stop_request(context.run_dir, "s9") is None
+    code, said = servemap("stop", "--after-case", "--reason", "lunch")
+    assert code == 0
+    found = stop_request(context.run_dir, "s9")
+    assert found is not None
+    assert (found.cause, found.reason) == ("stop", "stopped by a person: lunch")
+    assert "asked to stop after this case" in servemap("status")[1]
+
+
+def test_table_gate_verify(servemap: Any, context: Context) -> None:
+    folder = measured(context)
+    code, said = servemap("table")
+    assert code == 0
+    assert "250" in said, "TTFT in ms"
+    assert "not measured" in said
+    code, said = servemap("gate")
+    assert (code, said) == (1, "few/c r1: not measured\n")
+    assert servemap("verify") == (0, "every raw file is as it was recorded\n")
+    (folder / "attempts/001/raw/requests.jsonl").write_text("[]\n")
+    code, said = servemap("verify")
+    assert (code, "its sha256 is not the recorded one" in said) == (1, True)
+
+
+def test_report_and_finish(servemap: Any, context: Context) -> None:
+    measured(context)
+    assert servemap("finish", "r")[0] == 0
+    report = context.run_dir / "report"
+    assert (report / "partial.html").exists()
+    assert not (report / "index.html").exists(), "never a declared output"
+    assert servemap("report")[0] == 0
+    assert (report / "index.html").exists()
+    assert servemap("finish", "r")[0] == 0
+    assert not list(report.glob("partial.*")), "the whole report replaces the partial one"
+    assert "report:" in servemap("table")[1]
+
+
+def test_the_load_client_alone(servemap: Any) -> None:
+    code, said = servemap("bench", "--help")
+    assert code == 0
+    assert "--url" in said
+    assert servemap("bench", "--url", "nonsense")[0] != 0
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "servemap", "status"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: there is no run yet")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0 s"), (4.25, "4.2 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"),
+     (3900, "1 h 05 min")],
+)  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+ROWS = [
+    PlannedRepeat("v", "a", 1, "done", 1, 10, True, ),
+    PlannedRepeat("v", "b", 1, "gave_up", 2, 60, False),
+    PlannedRepeat("w", "a", 1, "missing", 0, 20, True),
+    PlannedRepeat("w", "b", 1, "failed", 1, 60, False),
+]  # fmt: skip
+
+
+def test_what_a_plan_says() -> None:
+    table = plan_table(ROWS)
+    assert "failed, given up (force with -f)" in table
+    assert "1 min 00 s (guess)" in table
+    items = PhaseItems(["net"], [(r.variant, r.case, r.repeat) for r in ROWS], [("v", "a")])
+    launches: Any = {"v": ("done", 5.0), "w": ("missing", 7.0)}
+    summary = plan_summary(items, ROWS, launches, {"v": ["n1"], "w": ["n1", "n2"]})
+    assert "2 to measure with 1 server starts" in summary
+    assert "expected: 1 min 27 s (1 of 2 repeats are guesses)" in summary
+    assert "variant w: launch missing, on n1, n2" in summary
+
+
+def test_a_launch_for_captures_alone_is_a_server_start() -> None:
+    launches: Any = {"v": ("missing", 5.0)}
+    summary = plan_summary(PhaseItems([], [], [("v", "a")]), [], launches, {"v": ["n1"]})
+    assert "0 to measure with 1 server starts" in summary
+    assert "expected: 5.0 s" in summary
+
+
+def test_what_a_status_says() -> None:
+    running = Live(True, {"pid": 4}, "case w/a r1", 3.0, "lunch")
+    said = status_lines(running, ROWS)
+    assert "now: case w/a r1, for 3.0 s" in said
+    assert "repeats: 1 done, 2 left, 4 planned" in said
+    assert "given up: v/b" in said
+    assert "expected to end in 1 min 20 s" in said
+    assert "lunch" in said
+    idle = status_lines(Live(False, {}, None, None, None), ROWS)
+    assert idle.startswith("not running")
+    assert "expected to end" not in idle

@@ -1,0 +1,105 @@
+"""Collectors around a case: which run, with what, and what became of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from servemap.measure import collect
+from servemap.measure.collect import (
+    chosen_collectors,
+    collector_records,
+    collector_spec,
+    runnable,
+    start_collectors,
+)
+from servemap.measure.setup import load_context
+from servemap.model.campaign import Campaign
+from servemap.model.errors import ConfigError, NodeError
+from tests.fakes import FakeNode, campaign
+
+
+def of(**keys: object) -> Campaign:
+    return load_context(campaign(**keys)).plan.campaign
+
+
+ATTACH = {
+    "server": {"engine": "vllm", "attach": "http://h:1"},
+    "variables": [],
+    "variants": [{"id": "baseline"}],
+}
+
+
+def test_all_run_where_none_is_named() -> None:
+    assert {item.name: item.required for item in chosen_collectors(of())} == {
+        "proc": True,
+        "engine_metrics": True,
+    }
+
+
+def test_those_that_are_named_run_as_they_are_set() -> None:
+    chosen = chosen_collectors(of(collectors={
+        "proc": {"interval_s": 0.1, "required": False},
+        "engine_metrics": {"enabled": False},
+    }))  # fmt: skip
+    assert [(item.name, item.interval_s, item.required) for item in chosen] == [
+        ("proc", 0.1, False)
+    ]
+
+
+def test_one_that_is_not_known_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match="no collector 'nvidia'") as caught:
+        of(collectors={"nvidia": {}})
+    assert caught.value.where == "collectors.nvidia"
+
+
+@pytest.mark.parametrize(("setting", "required"), [(None, False), ({}, False),
+                                                   ({"required": True}, True)])  # fmt: skip
+def test_an_attached_server_need_not_serve_metrics(
+    setting: dict[str, bool] | None, required: bool
+) -> None:
+    keys = {} if setting is None else {"collectors": {"engine_metrics": setting, "proc": {}}}
+    chosen = {item.name: item for item in chosen_collectors(of(**ATTACH, **keys))}
+    assert chosen["engine_metrics"].required is required
+    assert chosen["proc"].required
+
+
+def test_the_spec_leaves_out_what_has_nothing_to_read(tmp_path: Path) -> None:
+    chosen = chosen_collectors(of())
+    spec = collector_spec(
+        chosen, node="n1", out=tmp_path / "t", pids=[7], metrics_url=None, heartbeat="/h",
+        until=tmp_path / "client.json", max_s=9,
+    )  # fmt: skip
+    assert [(item["name"], item["root_pids"]) for item in spec["collectors"]] == [("proc", [7])]
+    assert (spec["renew"], spec["max_s"]) == ("/h", 9)
+    assert [item.name for item in runnable(chosen, None)] == ["proc"]
+    assert [item.name for item in runnable(chosen, "http://h/metrics")] == [
+        "proc",
+        "engine_metrics",
+    ]
+
+
+def test_what_became_of_them(tmp_path: Path) -> None:
+    folder = tmp_path / "n1"
+    folder.mkdir()
+    ended = {"collectors": {"proc": {"status": "ok", "samples": 4, "error": None}}}
+    (folder / "collectors.json").write_text(json.dumps(ended))
+    records = collector_records(tmp_path, chosen_collectors(of()), "n1")
+    assert (records["n1/proc"]["status"], records["n1/proc"]["samples"]) == ("ok", 4)
+    lost = records["n1/engine_metrics"]
+    assert (lost["status"], lost["error"]) == ("failed", "it left no record")
+    (folder / "collectors.json").write_text("{")
+    records = collector_records(tmp_path, chosen_collectors(of()), "n1")
+    assert {item["status"] for item in records.values()} == {"failed"}
+
+
+def test_collectors_that_are_not_ready_in_time_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "READY_S", 0.05)
+    node = FakeNode()
+    spec = {"out": str(tmp_path), "ready_file": str(tmp_path / "ready")}
+    (tmp_path / "log").write_text("collect: no such folder\n")
+    with pytest.raises(NodeError, match="no such folder"):
+        start_collectors(node, spec, tmp_path / "log")
+    assert node.living == set()

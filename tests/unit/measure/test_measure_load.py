@@ -1,0 +1,99 @@
+"""From a resolved case to the load client's spec: nothing is lost and nothing invented."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servemap.measure.load import fallback_case, fallback_reason, load_spec
+from servemap.measure.setup import load_context
+from servemap.model.resolve import resolved_case
+from servemap.onnode.load_spec import parse_spec
+from tests.fakes import campaign
+
+COUNT = st.integers(1, 500)
+WARMUP = st.sampled_from(["same", "short", "none"])
+
+
+def spec_of(case: dict[str, Any]) -> dict[str, Any]:
+    context = load_context(campaign(cases=[{"id": "c", **case}]))
+    resolved = resolved_case(context.plan.campaign, context.plan.cases["c"])
+    spec = load_spec(
+        resolved,
+        url="http://h:1",
+        endpoint="/v1/completions",
+        model={"name": "m", "vocab": (3, 9)},
+        request={"ignore_eos": True},
+        seed="s",
+    )
+    parse_spec(spec)
+    return spec
+
+
+@given(COUNT, COUNT, COUNT, st.none() | COUNT, WARMUP, st.floats(0, 100))
+def test_fixed_cases(
+    isl: int, osl: int, concurrency: int, prompts: int | None, warmup: str, window: float
+) -> None:
+    spec = spec_of({
+        "isl": isl, "osl": osl, "concurrency": concurrency, "num_prompts": prompts,
+        "warmup": warmup, "min_window_s": window,
+    })  # fmt: skip
+    (segment,) = spec["segments"]
+    assert segment["name"] == "main"
+    assert segment["streams"] == [{
+        "name": "main", "kind": "closed", "isl": isl, "osl": osl, "concurrency": concurrency,
+        "num_prompts": prompts or concurrency,
+    }]  # fmt: skip
+    assert spec["min_window_s"] == window
+    assert spec["vocab"] == [3, 9]
+    if warmup == "none":
+        assert spec["warmup"] is None
+    elif warmup == "same":
+        assert spec["warmup"] == {
+            "isl": isl, "osl": osl, "concurrency": concurrency, "num_prompts": concurrency,
+        }  # fmt: skip
+    else:
+        assert spec["warmup"] == {
+            "isl": min(isl, 64), "osl": min(osl, 64), "concurrency": 1, "num_prompts": 1,
+        }  # fmt: skip
+
+
+@given(COUNT, COUNT, st.floats(0, 10), st.integers(1, 4), st.none() | st.floats(0.1, 5))
+def test_mixed_cases(
+    isl: int, long: int, after_s: float, count: int, every_s: float | None
+) -> None:
+    spec = spec_of({
+        "kind": "mixed",
+        "background": {"isl": isl, "osl": 3, "concurrency": 2, "min_window_s": 7},
+        "inject": {"isl": long, "osl": 1, "after_s": after_s, "count": count, "every_s": every_s},
+    })  # fmt: skip
+    control, injected = spec["segments"]
+    assert (control["name"], injected["name"]) == ("control", "injected")
+    assert control["streams"] == injected["streams"][:1], "the same background in both"
+    stream = injected["streams"][1]
+    assert (stream["kind"], stream["isl"], stream["osl"]) == ("at", long, 1)
+    assert stream["at_s"] == [after_s + i * (every_s or 0) for i in range(count)]
+    assert spec["min_window_s"] == 7
+
+
+def test_fallback_keeps_what_it_does_not_name() -> None:
+    case = {"isl": 64, "osl": 8, "concurrency": 2, "fallback": {"isl": 32, "osl": None, "on": []}}
+    assert fallback_case(case) == {"isl": 32, "osl": 8, "concurrency": 2, "fallback": None}
+    assert fallback_case({**case, "fallback": None}) is None
+    assert fallback_case({"kind": "mixed"}) is None
+
+
+@pytest.mark.parametrize(
+    ("on", "classes", "reason"),
+    [
+        (["context", "oom"], {"oom": 1, "context": 2}, "context"),
+        (["oom"], {"context": 2}, None),
+        (["oom"], {}, None),
+    ],
+)
+def test_when_fallback_lengths_are_due(
+    on: list[str], classes: dict[str, int], reason: str | None
+) -> None:
+    assert fallback_reason({"fallback": {"on": on}}, classes) == reason
+    assert fallback_reason({"kind": "mixed"}, classes) is None
