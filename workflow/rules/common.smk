@@ -48,8 +48,8 @@ def begin_session():
         raise WorkflowError(str(error)) from None
 
 
-def end_session(reason, log_file):
-    session.end(CONTEXT, reason, Path(log_file))
+def end_session(reason, logs):
+    session.end(CONTEXT, reason, [Path(log) for log in logs])
     shell("{sys.executable} -m servemap finish {RUN} || true")
 
 
