@@ -6,6 +6,7 @@ code is read and never imported: every planning call asks for these digests.
 
 import ast
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -84,7 +85,7 @@ def _source_file(module: str) -> Path | None:
 def _read(path: Path) -> _Source:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imports: list[str] = []
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -93,6 +94,16 @@ def _read(path: Path) -> _Source:
             _drop_docstring(node)
     ours = [name for name in imports if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
     return _Source(ours, _sha256(ast.dump(tree)))
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all statements below it; expressions hold neither imports nor docstrings."""
+    yield node
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        below = getattr(node, name, None)
+        if isinstance(below, list):
+            for child in below:
+                yield from _statements(child)
 
 
 def _drop_docstring(
