@@ -80,8 +80,8 @@ onstart:
 
 
 onsuccess:
-    end_session("the campaign ended")
+    end_session("the campaign ended", log)
 
 
 onerror:
-    end_session("the campaign ended with an error")
+    end_session("the campaign ended with an error", log)

@@ -19,6 +19,7 @@ from servemap.model.errors import ConfigError, LockedError, ResultsError, Servem
 from servemap.model.load import read_yaml
 from servemap.model.results import RESULTS, run_dir
 from servemap.report.render import render
+from servemap.scripting import say_os_error
 from servemap.server.context import Context
 from servemap.server.stop import request_stop
 
@@ -41,8 +42,11 @@ def campaign_file(configfile: Path | None, profile: str | None) -> Path:
         return configfile
     if profile is not None:
         settings = read_yaml(Path(profile) / "profile.yaml")
-        if "configfile" in settings:
-            return Path(settings["configfile"])
+        given = settings.get("configfile")
+        if isinstance(given, list):
+            given = given[-1] if given else None
+        if given is not None:
+            return Path(str(given))
     return Path("config/config.yaml")
 
 
@@ -154,9 +158,14 @@ def table(run: RunName = None) -> None:
     folder = find_run(run)
     rows = run_context(folder).plan.rows()
     print(result_table(folder, rows))
+    bad = failures(folder, rows)
+    print(
+        f"\n{len(rows) - len(bad)} of {len(rows)} repeats are valid"
+        + ("" if bad else ": nothing is left to do")
+    )
     report = folder / "report" / "index.html"
     if report.exists():
-        print(f"\nreport: {report} and {folder / 'report.md'}")
+        print(f"report: {report} and {folder / 'report.md'}")
 
 
 @app.command()
@@ -236,6 +245,8 @@ def main() -> None:
         app()
     except ServemapError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(f"error: {say_os_error(error)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What every rule's script shares: a log, errors in words, and an orderly end on a signal."""
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -9,8 +10,11 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from servemap.model.errors import OrphanedError, ServemapError
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class InterruptedByController(BaseException):
@@ -18,6 +22,10 @@ class InterruptedByController(BaseException):
 
 
 def _raise(_signal: int, _frame: FrameType | None) -> None:
+    # Ctrl-C comes from the terminal and again from the controller: once is enough, and the second
+    # must not interrupt the orderly end. (Not SIG_IGN, which programs started then would inherit.)
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)
     raise InterruptedByController
 
 
@@ -25,33 +33,57 @@ def _raise(_signal: int, _frame: FrameType | None) -> None:
 def rule_script(log: Path) -> Iterator[None]:
     """Run the body of a rule's script.
 
-    A ServemapError is written to `log` and stderr without a traceback; any other exception goes to
-    the log with one, and to stderr in a line that names the log. Both end the process with 1.
+    A ServemapError or an error of the operating system is said on stderr without a traceback; any
+    other exception in a line that names the log. All go to the log and end the process with 1.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    signal.signal(signal.SIGTERM, _raise)
-    signal.signal(signal.SIGINT, _raise)
+    for number in SIGNALS:
+        signal.signal(number, _raise)
     with log.open("a", encoding="utf-8") as handle:
-        handle.write(f"{started} begin, pid {os.getpid()}\n")
+        _note(handle, f"{started} begin, pid {os.getpid()}")
         try:
             yield
         except InterruptedByController:
-            handle.write("ended by the controller\n")
+            _note(handle, "ended by the controller")
             sys.exit(130)
         except OrphanedError:
-            handle.write("the controller died; the next one goes on from here\n")
+            _note(handle, "the controller died; the next one goes on from here")
             sys.exit(1)
         except ServemapError as error:
-            handle.write(f"{error}\n")
+            _note(handle, str(error))
             sys.exit(f"error: {error}")
+        except OSError as error:
+            _note(handle, traceback.format_exc())
+            sys.exit(f"error: {say_os_error(error)}")
         except Exception as error:  # noqa: BLE001 - the last place that can say it in words
-            handle.write(traceback.format_exc())
+            _note(handle, traceback.format_exc())
             sys.exit(
                 f"error: {type(error).__name__}: {error}\n  where: {log}\n"
                 "  remedy: the log has the details; this is a fault of servemap or of its machine"
             )
-        handle.write("end\n")
+        _note(handle, "end")
+
+
+def _note(handle: TextIO, text: str) -> None:
+    """Write to the log; a full disk must not hide the error that is being logged."""
+    with contextlib.suppress(OSError):
+        handle.write(f"{text}\n")
+        handle.flush()
+
+
+def say_os_error(error: OSError) -> str:
+    """Return an error of the operating system as what, where and remedy."""
+    remedy = {
+        errno.ENOSPC: "make room on that disk, then start again; nothing measured was lost",
+        errno.EDQUOT: "make room in that quota, then start again; nothing measured was lost",
+        errno.EACCES: "give this user the right to use that path",
+        errno.EROFS: "choose a folder that can be written to",
+    }.get(error.errno or 0, "mend that path, then start again")
+    return (
+        f"{error.strerror or error}\n  where: {error.filename or 'the results folder'}\n"
+        f"  remedy: {remedy}"
+    )
 
 
 def say(text: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import servemap.onnode
+from tests.parts import need
 
 START = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 TOKEN = b'data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}\n\n'
@@ -78,16 +79,9 @@ def command(python: str, pyz: Path, port: int, out: Path) -> list[str]:
     return [python, str(pyz), *line.split(), "--out", str(out)]
 
 
-def python38() -> str:
-    found = shutil.which(os.environ.get("SERVEMAP_PYTHON38", "python3.8"))
-    if found is None or subprocess.run([found, "-c", ""], capture_output=True).returncode:
-        pytest.skip("python3.8 is not here (SERVEMAP_PYTHON38 may name it)")
-    return found
-
-
 def test_it_runs_under_python_3_8(pyz, server, tmp_path):
     done = subprocess.run(
-        command(python38(), pyz, server[0], tmp_path / "out"),
+        command(need("python38"), pyz, server[0], tmp_path / "out"),
         capture_output=True,
         text=True,
         timeout=60,

@@ -17,6 +17,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("Snakefile", "workflow", "profiles", "config", "src", "cluster")
+# Calls that run no job, as people type them: without --cores.
+PLANNING = ("-n", "--lint", "--dag", "--summary", "--list-target-rules", "--report")
 RULE = re.compile(r"^(?:local)?rule (\w+):$")
 WILDCARDS = re.compile(r"^    wildcards: (.+)$")
 
@@ -160,7 +162,8 @@ class Project:
 
     def command(self, *args: str) -> list[str]:
         return [
-            sys.executable, "-m", "snakemake", "--configfile", "campaign.yaml", "--cores", "2",
+            sys.executable, "-m", "snakemake", "--configfile", "campaign.yaml",
+            *([] if args and args[0] in PLANNING else ["--cores", "2"]),
             *args,
         ]  # fmt: skip
 
@@ -174,21 +177,6 @@ class Project:
             stderr=subprocess.STDOUT,
             text=True,
             timeout=timeout,
-        )
-        return Run(done.returncode, done.stdout)
-
-    def limited(self, blocks: int, *args: str) -> Run:
-        """Call Snakemake with files limited to `blocks` KiB, which fails writes as a full disk."""
-        script = f"ulimit -f {blocks}; trap '' XFSZ; exec \"$@\""
-        done = subprocess.run(
-            ["bash", "-c", script, "bash", *self.command(*args)],
-            cwd=self.folder,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=240,
         )
         return Run(done.returncode, done.stdout)
 

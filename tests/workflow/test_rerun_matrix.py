@@ -245,3 +245,9 @@ def test_a_parser_error_in_one_derive_job(done: Project) -> None:
 @pytest.mark.parametrize("phase", ["phase0", "phase1", "phase2"])
 def test_a_finished_phase_needs_nothing(done: Project, phase: str) -> None:
     assert done.snakemake("--", phase).nothing
+
+
+def test_snakemake_report_of_a_finished_campaign(done: Project) -> None:
+    run = done.snakemake("--report", "out.html")
+    assert run.code == 0, run.text[-2000:]
+    assert (done.folder / "out.html").stat().st_size > 100_000

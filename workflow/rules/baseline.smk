@@ -1,7 +1,7 @@
 """Baselines: communication between the nodes with no server of ours on the cards.
 
 INPUTS:  freeze/NODE.json of every node
-OUTPUTS: baselines/NAME.json
+OUTPUTS: baselines/NAME.json (every try is kept below baselines/raw)
 """
 
 
@@ -20,5 +20,6 @@ rule baseline:
         server=1,
     params:
         spec=baseline_spec,
+        token=baseline_token,
     script:
         "../scripts/baseline.py"

@@ -14,6 +14,7 @@ from servemap.model.code_digest import code_digest
 from servemap.model.errors import ServemapError
 from servemap.model.load import assemble
 from servemap.model.plan import any_of
+from servemap.model.results import baseline_history
 from servemap.server import session
 
 # The DAG is a large heap that lives until the end: walking it for garbage every 700 objects is a
@@ -32,10 +33,9 @@ validate(config, Path(workflow.basedir) / "workflow/schemas/config.schema.yaml")
 
 PLAN = CONTEXT.plan
 RUN = CONTEXT.run
-# Where the controller is itself measured or makes the load, nothing of ours runs beside a case.
-MEASURE_THREADS = (
-    workflow.cores if PLAN.controller_is_measured and workflow.cores else 1
-)
+# Where the controller is itself measured or makes the load, nothing of ours runs beside a case:
+# a job that asks for more threads than there are gets all cores.
+MEASURE_THREADS = 10_000 if PLAN.controller_is_measured else 1
 
 
 wildcard_constraints:
@@ -54,8 +54,8 @@ def begin_session():
         raise WorkflowError(str(error)) from None
 
 
-def end_session(reason):
-    session.end(CONTEXT, reason)
+def end_session(reason, log_file):
+    session.end(CONTEXT, reason, Path(log_file))
     shell("{sys.executable} -m servemap finish {RUN} || true")
 
 
@@ -121,6 +121,12 @@ def case_token(wildcards):
         CONTEXT.policy.max_attempts,
         case.expect == "failure",
     )
+
+
+def baseline_token(wildcards):
+    records = read_records(baseline_history(RUN, wildcards.baseline))
+    sha256 = PLAN.spec_sha256("baseline", wildcards.baseline)
+    return token(records, sha256, CONTEXT.policy.max_attempts)
 
 
 def variant_freezes(wildcards):

@@ -9,5 +9,8 @@ from servemap.scripting import rule_script
 if __name__ == "__main__":
     with rule_script(Path(snakemake.log[0])):
         run_baseline(
-            load_context(snakemake.config), snakemake.wildcards.baseline, Path(snakemake.output[0])
+            load_context(snakemake.config),
+            snakemake.wildcards.baseline,
+            snakemake.params.token,
+            Path(snakemake.output[0]),
         )

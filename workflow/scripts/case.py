@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from servemap.measure.case import Job, run_case
+from servemap.measure.case import run_case
+from servemap.measure.job import Job
 from servemap.measure.progress import case_line
 from servemap.measure.setup import load_context
 from servemap.scripting import rule_script, say

@@ -6,51 +6,54 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from servemap.model import results
+from servemap.model.attempts import keep_record
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import NodeError, ServemapError
 from servemap.model.protocol import SCHEMA
 from servemap.nodes.base import Node
 from servemap.server.context import Context
+from servemap.server.ending import stop_server
 from servemap.server.locks import server_lock
-from servemap.server.start import stop_server
 from servemap.server.stop import stop_request
 
 READY_S = 10.0
 
 
-def run_baseline(context: Context, name: str, output: Path) -> None:
-    """Measure one baseline and write its result, also when it failed."""
+def run_baseline(context: Context, name: str, token: int, output: Path) -> None:
+    """Measure one baseline and write its result, also when it failed; `token` as for a case."""
     spec = context.plan.baselines[name]
     started_ns = time.time_ns()
-    results: list[dict[str, Any]] = []
+    pairs: list[dict[str, Any]] = []
     reasons: list[str] = []
-    status = "ok"
+    status, cause = "ok", None
     with server_lock(context.run_dir, f"baseline {name}"):
         request = stop_request(context.run_dir, context.session)
         if request is not None:
-            status, reasons = "not_run", [request.reason]
+            status, cause, reasons = "not_run", request.cause, [request.reason]
         else:
             try:
                 stop_server(context, f"baseline {name} needs the cards empty")
                 for source, target in _pairs(context):
-                    results.append(_tcp(context, source, target, spec.pings, spec.seconds))
+                    pairs.append(_tcp(context, source, target, spec.pings, spec.seconds))
             except ServemapError as error:
                 status, reasons = "failed", [str(error)]
-    write_json_atomic(
-        output,
-        {
-            "schema": SCHEMA,
-            "name": name,
-            "kind": spec.kind,
-            "status": status,
-            "reasons": reasons,
-            "results": results,
-            "simulated": False,
-            "spec_sha256": context.plan.spec_sha256("baseline", name),
-            "started_ns": started_ns,
-            "ended_ns": time.time_ns(),
-        },
-    )
+    record = {
+        "schema": SCHEMA,
+        "name": name,
+        "kind": spec.kind,
+        "status": status,
+        "cause": cause,
+        "reasons": reasons,
+        "token": token,
+        "results": pairs,
+        "simulated": False,
+        "spec_sha256": context.plan.spec_sha256("baseline", name),
+        "started_ns": started_ns,
+        "ended_ns": time.time_ns(),
+    }
+    keep_record(results.baseline_history(context.run, name), record)
+    write_json_atomic(output, record)
 
 
 def _pairs(context: Context) -> list[tuple[str, str]]:

@@ -18,12 +18,18 @@ STOP_S = 20.0
 def chosen_collectors(campaign: Campaign) -> list[Collector]:
     """Return the collectors of the catalogue as this campaign runs them.
 
-    Those that the campaign names are run; where it names none, all that the catalogue has.
+    Those that the campaign names are run; where it names none, all that the catalogue has. An
+    attached server need not serve metrics, unless the campaign itself requires them.
 
     Raises:
         ConfigError: the campaign names one that the catalogue does not have.
     """
     known = catalogue()
+    if campaign.server.attach:
+        known = {
+            name: item._replace(required=False) if item.kind == "http" else item
+            for name, item in known.items()
+        }
     if not campaign.collectors:
         return list(known.values())
     chosen = []
@@ -40,6 +46,15 @@ def chosen_collectors(campaign: Campaign) -> list[Collector]:
     return chosen
 
 
+def runnable(collectors: list[Collector], metrics_url: str | None) -> list[Collector]:
+    """Return the collectors that have something to read on this server."""
+    return [
+        collector
+        for collector in collectors
+        if collector.kind == "proc" or (collector.kind == "http" and metrics_url is not None)
+    ]
+
+
 def collector_spec(
     collectors: list[Collector],
     *,
@@ -53,11 +68,11 @@ def collector_spec(
 ) -> dict[str, Any]:
     """Return the agent's `collect` spec; a collector whose source is missing is left out."""
     runs: list[dict[str, Any]] = []
-    for collector in collectors:
+    for collector in runnable(collectors, metrics_url):
         common = {"name": collector.name, "kind": collector.kind}
         if collector.kind == "proc":
             runs.append({**common, "interval_s": collector.interval_s, "root_pids": pids})
-        elif collector.kind == "http" and metrics_url is not None:
+        else:
             runs.append({**common, "interval_s": collector.interval_s, "url": metrics_url})
     folder = out.resolve()
     return {
@@ -83,16 +98,20 @@ def start_collectors(node: Node, spec: dict[str, Any], log: Path) -> ProcessId:
     node.write_text(spec_path, json.dumps(spec))
     process = node.spawn(node.agent_argv("collect", "--spec", spec_path), log=str(log.resolve()))
     deadline = time.monotonic() + READY_S
-    while node.read_text(spec["ready_file"]) is None:
-        if time.monotonic() > deadline or not node.alive(process):
-            said = (node.read_text(str(log.resolve())) or "").strip()[-300:]
-            node.stop(process, 1)
-            raise NodeError(
-                f"the collectors took no first sample within {READY_S:g} s: {said}",
-                f"{node.name}: {spec_path}",
-                "run `onnode collect --spec` with that file on the node and see what it says",
-            )
-        time.sleep(0.02)
+    try:
+        while node.read_text(spec["ready_file"]) is None:
+            if time.monotonic() > deadline or not node.alive(process):
+                said = (node.read_text(str(log.resolve())) or "").strip()[-300:]
+                raise NodeError(
+                    f"the collectors took no first sample within {READY_S:g} s: {said}",
+                    f"{node.name}: {spec_path}",
+                    "run `onnode collect --spec` with that file on the node and see what it says",
+                )
+            time.sleep(0.02)
+    except BaseException:
+        # Nobody knows of them yet: whoever interrupts this wait must not leave them behind.
+        node.stop(process, 1)
+        raise
     return process
 
 

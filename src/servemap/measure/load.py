@@ -93,3 +93,8 @@ def fallback_case(case: dict[str, Any]) -> dict[str, Any] | None:
         return None
     lengths = {key: fallback[key] for key in ("isl", "osl") if fallback[key] is not None}
     return {**case, **lengths, "fallback": None}
+
+
+def fallback_reason(case: dict[str, Any], classes: dict[str, int]) -> str | None:
+    """Return the class of error for which the fall-back lengths are due, or None."""
+    return next(iter(sorted(set(classes) & set((case.get("fallback") or {}).get("on", [])))), None)

@@ -3,7 +3,9 @@
 from typing import Any
 
 from servemap.measure.collect import chosen_collectors
-from servemap.model.load import assemble
+from servemap.model.checks import check
+from servemap.model.load import assemble, parse_campaign
+from servemap.model.plan import Plan
 from servemap.server.context import Context
 
 
@@ -13,6 +15,7 @@ def load_context(config: dict[str, Any]) -> Context:
     Raises:
         ConfigError: names the key, the value and the remedy of the first thing that is wrong.
     """
-    context = Context.from_config(assemble(config))
-    chosen_collectors(context.plan.campaign)
-    return context
+    campaign = parse_campaign(assemble(config))
+    check(campaign)
+    chosen_collectors(campaign)
+    return Context(Plan(campaign))

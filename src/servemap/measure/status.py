@@ -65,9 +65,9 @@ def _past_durations(context: Context) -> dict[str, float]:
     begun: dict[tuple[Any, ...], int] = {}
     for event in read_events(context.run_dir):
         key = tuple(event.get(name) for name in ("variant", "case", "repeat"))
-        if event["event"] == "case_start":
+        if event.get("event") == "case_start":
             begun[key] = event["t_ns"]
-        elif event["event"] == "case_end" and key in begun and event.get("status") == "ok":
+        elif event.get("event") == "case_end" and key in begun and event.get("status") == "ok":
             seen.setdefault(str(event["case"]), []).append((event["t_ns"] - begun[key]) / 1e9)
     return {case: statistics.median(values) for case, values in seen.items()}
 

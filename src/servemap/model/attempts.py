@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from servemap.model.canon import file_sha256
+from servemap.model.canon import file_sha256, write_json_atomic
 from servemap.model.errors import ResultsError
 from servemap.model.protocol import SCHEMA
 
@@ -69,6 +69,13 @@ def read_records(folder: Path) -> list[Record]:
             continue
         records.append(_record(item, number, read_json(path)))
     return records
+
+
+def keep_record(folder: Path, record: dict[str, Any]) -> None:
+    """Add a finished record below `folder`, as `read_records` finds it."""
+    names = folder.glob("[0-9]*")
+    number = 1 + max((int(item.name) for item in names if item.name.isdigit()), default=0)
+    write_json_atomic(folder / f"{number:03d}" / "meta.json", record)
 
 
 def _record(folder: Path, number: int, data: dict[str, Any] | None) -> Record:

@@ -31,6 +31,7 @@ def check(campaign: Campaign) -> None:
     _unique("baselines", (baseline.id for baseline in campaign.baselines))
     _unique("phases", (phase.id for phase in campaign.phases))
     _check_nodes(campaign)
+    _check_attached(campaign)
     for variant in campaign.variants:
         _check_variant(campaign, variant)
     for case in campaign.cases:
@@ -62,6 +63,16 @@ def _check_nodes(campaign: Campaign) -> None:
         )
     for name in campaign.server.nodes:
         _known(name, (node.id for node in campaign.nodes), "server.nodes", "node")
+
+
+def _check_attached(campaign: Campaign) -> None:
+    server = campaign.server
+    if server.attach and server.patches:
+        raise ConfigError(
+            f"patch {server.patches[0].id!r} is for a server that is only attached to",
+            "server.patches",
+            "remove the patches, or remove `server.attach` and let servemap start the server",
+        )
 
 
 def _check_variant(campaign: Campaign, variant: Variant) -> None:

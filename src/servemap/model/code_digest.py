@@ -90,29 +90,27 @@ def _read(path: Path) -> _Source:
             imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             imports += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            _drop_docstring(node)
     ours = [name for name in imports if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
     return _Source(ours, _sha256(ast.dump(tree)))
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and all statements below it; expressions hold neither imports nor docstrings."""
+    """Yield a node and all statements below it, and drop those that are only a text.
+
+    These are docstrings, also those below an assignment. Expressions hold neither them nor imports.
+    """
     yield node
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         below = getattr(node, name, None)
         if isinstance(below, list):
+            below[:] = [child for child in below if not _is_text(child)]
             for child in below:
                 yield from _statements(child)
 
 
-def _drop_docstring(
-    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
-) -> None:
-    first = node.body[0] if node.body else None
-    if (
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
-    ):
-        node.body = node.body[1:]
+def _is_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

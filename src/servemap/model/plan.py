@@ -163,8 +163,8 @@ class Plan:
         return {key: position for position, key in enumerate(order)}
 
     def priority(self, *key: str) -> int:
-        """Return the job priority of a measuring job: higher runs first."""
-        return len(self.sequence) - self.sequence[key]
+        """Return the job priority of a measuring job: higher runs first, 0 if no phase has it."""
+        return len(self.sequence) - self.sequence.get(key, len(self.sequence))
 
     @property
     def derive_priority(self) -> int:

@@ -25,6 +25,11 @@ def baseline_file(run: str, baseline: str) -> Path:
     return run_dir(run) / "baselines" / f"{baseline}.json"
 
 
+def baseline_history(run: str, baseline: str) -> Path:
+    """Return the folder that keeps every record of a baseline."""
+    return run_dir(run) / "baselines" / "raw" / baseline
+
+
 def variant_dir(run: str, variant: str) -> Path:
     """Return the folder of a variant's server records."""
     return run_dir(run) / "server" / variant

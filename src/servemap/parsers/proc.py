@@ -31,7 +31,7 @@ class _Process(NamedTuple):
     cpu_ticks: float
     rss_bytes: float
     threads: float
-    switches: tuple[float, float]
+    switches: tuple[float, float] | None
 
 
 class _Snapshot(NamedTuple):
@@ -42,6 +42,14 @@ class _Snapshot(NamedTuple):
     net: dict[str, list[float]]
     processes: dict[tuple[int, int], _Process]
     context_switches: float | None
+
+    @property
+    def has_switches(self) -> bool:
+        """Whether the sampler read the processes' context switches this time.
+
+        It reads them less often than the rest where a tree has many threads.
+        """
+        return any(process.switches is not None for process in self.processes.values())
 
 
 def parse_proc(lines: Iterable[JsonLine], interval: float) -> Parsed:
@@ -55,6 +63,7 @@ def parse_proc(lines: Iterable[JsonLine], interval: float) -> Parsed:
     times: list[int] = []
     skipped: list[Skipped] = []
     base: _Snapshot | None = None
+    switches: _Snapshot | None = None
     for line in lines:
         snapshot = _snapshot(line.value)
         if snapshot is None:
@@ -64,7 +73,12 @@ def parse_proc(lines: Iterable[JsonLine], interval: float) -> Parsed:
         samples.extend(_gauges(snapshot, line.value))
         if base is None or snapshot.mono_ns < base.mono_ns:
             base = snapshot
+            switches = snapshot if snapshot.has_switches else None
             continue
+        if snapshot.has_switches:
+            if switches is not None:
+                samples.extend(_switch_rates(switches, snapshot, interval))
+            switches = snapshot
         seconds = interval_s(base.mono_ns, snapshot.mono_ns, interval / 4)
         if seconds is None:
             continue
@@ -82,17 +96,14 @@ def _snapshot(record: dict[str, Any]) -> _Snapshot | None:
     for item in sequence(record.get("procs")):
         fields = mapping(item)
         pid, start = integer(fields.get("pid")), integer(fields.get("start"))
-        values = [
-            number(fields.get(name))
-            for name in ("utime", "stime", "rss_pages", "threads", "vcsw", "ivcsw")
-        ]
+        values = [number(fields.get(name)) for name in ("utime", "stime", "rss_pages", "threads")]
         known = [value for value in values if value is not None]
         if pid is None or start is None or len(known) != len(values):
             continue
-        utime, stime, rss, threads, voluntary, involuntary = known
-        processes[(pid, start)] = _Process(
-            utime + stime, rss * page, threads, (voluntary, involuntary)
-        )
+        utime, stime, rss, threads = known
+        voluntary, involuntary = number(fields.get("vcsw")), number(fields.get("ivcsw"))
+        switches = None if voluntary is None or involuntary is None else (voluntary, involuntary)
+        processes[(pid, start)] = _Process(utime + stime, rss * page, threads, switches)
     return _Snapshot(
         t_ns,
         mono_ns,
@@ -177,25 +188,52 @@ def _cpu_shares(ticks: list[float]) -> Iterator[tuple[str, float]]:
 
 
 def _process_rates(before: _Snapshot, after: _Snapshot, seconds: float) -> Iterator[Sample]:
-    metrics = (
-        ("proc_cpu", "percent_of_core", 100.0 / after.hz),
+    moved = {
+        identity: delta([before.processes[identity].cpu_ticks], [process.cpu_ticks])
+        for identity, process in after.processes.items()
+        if identity in before.processes
+    }
+    yield from _tree_rates(
+        before, after, moved, [("proc_cpu", "percent_of_core", 100.0 / after.hz)], seconds
+    )
+
+
+def _switch_rates(before: _Snapshot, after: _Snapshot, interval: float) -> Iterator[Sample]:
+    """Rates of context switches between the last two samples in which they were read."""
+    seconds = interval_s(before.mono_ns, after.mono_ns, interval / 4)
+    if seconds is None:
+        return
+    moved = {
+        identity: delta(list(earlier.switches), list(process.switches))
+        for identity, process in after.processes.items()
+        if (earlier := before.processes.get(identity)) is not None
+        and earlier.switches is not None
+        and process.switches is not None
+    }
+    metrics = [
         ("proc_voluntary_switches", "per_s", 1.0),
         ("proc_involuntary_switches", "per_s", 1.0),
-    )
+    ]
+    yield from _tree_rates(before, after, moved, metrics, seconds)
+
+
+def _tree_rates(
+    before: _Snapshot,
+    after: _Snapshot,
+    moved: dict[tuple[int, int], list[float] | None],
+    metrics: list[tuple[str, str, float]],
+    seconds: float,
+) -> Iterator[Sample]:
+    """Yield each process' rates and their sum over the server's tree."""
     totals: list[float] | None = None
-    for identity, process in after.processes.items():
-        earlier = before.processes.get(identity)
-        if earlier is None:
+    for (pid, _), counts in moved.items():
+        if counts is None:
             continue
-        moved = delta(
-            [earlier.cpu_ticks, *earlier.switches], [process.cpu_ticks, *process.switches]
-        )
-        if moved is None:
-            continue
-        totals = moved if totals is None else [a + b for a, b in zip(totals, moved, strict=True)]
-        entity = f"pid:{identity[0]}"
-        for (metric, unit, scale), value in zip(metrics, moved, strict=True):
-            yield Sample(after.t_ns, before.t_ns, entity, metric, unit, value * scale / seconds)
+        totals = counts if totals is None else [a + b for a, b in zip(totals, counts, strict=True)]
+        for (metric, unit, scale), value in zip(metrics, counts, strict=True):
+            yield Sample(
+                after.t_ns, before.t_ns, f"pid:{pid}", metric, unit, value * scale / seconds
+            )
     if totals is not None:
         for (metric, unit, scale), value in zip(metrics, totals, strict=True):
             yield Sample(after.t_ns, before.t_ns, SERVER, metric, unit, value * scale / seconds)

@@ -1,7 +1,7 @@
 """Records of every start of a server, and the circuit breaker that is derived from them."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ class Boot:
     ended_ns: int | None = None
     reason: str | None = None
     engine_version: str | None = None
+    drift: list[str] = field(default_factory=list)
 
 
 def boot_dir(run_dir: Path, variant: str, boot_id: str) -> Path:

@@ -4,15 +4,12 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from servemap.model import results
 from servemap.model.attempts import read_json
 from servemap.model.canon import digest
 from servemap.model.cases import Policy
-from servemap.model.checks import check
 from servemap.model.errors import ConfigError
-from servemap.model.load import parse_campaign
 from servemap.model.plan import Plan
 from servemap.model.resolve import variant_server
 from servemap.model.server_spec import NodeSpec, Secret, ServerSpec
@@ -25,17 +22,6 @@ class Context:
     """A campaign that is being driven: paths are relative to the working directory."""
 
     plan: Plan
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Context":
-        """Return the context of an assembled configuration.
-
-        Raises:
-            ConfigError: the configuration is not a campaign that can be run.
-        """
-        campaign = parse_campaign(config)
-        check(campaign)
-        return cls(Plan(campaign))
 
     @property
     def run(self) -> str:
@@ -59,8 +45,18 @@ class Context:
 
     @property
     def head(self) -> Node:
-        """The head node."""
+        """The head node, which the server and the load run on."""
         return self.nodes[self.plan.head]
+
+    @property
+    def head_spec(self) -> NodeSpec:
+        """The head node as the campaign describes it."""
+        return next(node for node in self.plan.campaign.nodes if node.role == "head")
+
+    @property
+    def head_workdir(self) -> str:
+        """The run's folder on the head node."""
+        return self.workdir(self.plan.head)
 
     def workdir(self, node_id: str) -> str:
         """Return the run's folder on a node: the node's own work folder and one per results tree.

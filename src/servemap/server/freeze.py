@@ -12,10 +12,14 @@ from typing import Any
 import servemap
 from servemap.model import results
 from servemap.model.attempts import read_json
+from servemap.model.campaign import Campaign
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import NodeError
 from servemap.model.protocol import SCHEMA
+from servemap.model.resolve import variant_server
+from servemap.model.server_spec import Secret
 from servemap.nodes.base import Node
+from servemap.onnode.redact import REDACTED
 from servemap.server.context import Context
 
 FACTS_TIMEOUT_S = 600.0
@@ -38,7 +42,22 @@ def take_facts(context: Context, node_id: str) -> dict[str, Any]:
         argv += ["--model", path]
     argv += ["--env-prefix", ",".join(campaign.freeze.env_prefixes)]
     facts = _agent_json(node, argv)
+    environment = facts.get("env")
+    if isinstance(environment, dict):
+        hidden = secret_names(campaign)
+        facts["env"] = {k: REDACTED if k in hidden else v for k, v in environment.items()}
     return {**facts, "workflow": workflow_facts()}
+
+
+def secret_names(campaign: Campaign) -> set[str]:
+    """Return the variables that a campaign declares as secrets, here and at the server."""
+    servers = [variant_server(campaign, variant) for variant in campaign.variants]
+    found = set()
+    for server in [campaign.server, *servers]:
+        for name, value in server.env.items():
+            if isinstance(value, Secret):
+                found |= {name, value.secret}
+    return found
 
 
 def take_state(context: Context, node_id: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The `patch` and `launch` stages: the first gated start of a variant, recorded for good."""
+"""The `launch` stage: the first gated start of a variant, recorded for good."""
 
 import time
 from pathlib import Path
@@ -6,44 +6,15 @@ from typing import Any
 
 from servemap.model import attempts, results
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import ServemapError
 from servemap.model.protocol import SCHEMA
 from servemap.server import boots
 from servemap.server.context import Context
 from servemap.server.ensure import ensure_server
 from servemap.server.events import append_event
 from servemap.server.locks import server_lock
-from servemap.server.process import read_running
-from servemap.server.start import LOG_TAIL_LINES, NotRunError, Served, stop_server, swap_patches
+from servemap.server.served import NotRunError, Served
 
-
-def patch_variant(context: Context, variant: str, node_id: str, output: Path) -> None:
-    """Apply and verify a variant's patches on a node and write the record.
-
-    A patch that cannot be applied is recorded with `status: failed`; the launch then refuses.
-    """
-    record: dict[str, Any] = {"patches": []}
-    reasons: list[str] = []
-    with server_lock(context.run_dir, f"patch {variant}"):
-        try:
-            running = read_running(context.head, context.workdir(context.plan.head))
-            if running is not None and running.variant != variant:
-                stop_server(context, f"the patches of variant {variant} are next")
-            (context.run_dir / ".unpatched.json").unlink(missing_ok=True)
-            record = swap_patches(context, variant, node_id)
-        except ServemapError as error:
-            reasons.append(str(error))
-    write_json_atomic(
-        output,
-        {
-            "schema": SCHEMA,
-            "variant": variant,
-            "node": node_id,
-            "status": "failed" if reasons else "ok",
-            "reasons": reasons,
-            **record,
-        },
-    )
+LOG_TAIL_LINES = 30
 
 
 def launch_variant(context: Context, variant: str, token: int, output: Path) -> None:
@@ -57,12 +28,8 @@ def launch_variant(context: Context, variant: str, token: int, output: Path) -> 
             served = ensure_server(context, variant)
         except NotRunError as error:
             reasons, cause = [str(error)], error.cause
-        except ServemapError as error:
-            reasons, cause = [str(error)], "launch"
     record = _record(context, variant, token, started_ns, served, reasons, cause)
-    folder = results.variant_dir(context.run, variant) / "launches"
-    number = 1 + max((int(p.name) for p in folder.glob("[0-9]*")), default=0)
-    write_json_atomic(folder / f"{number:03d}" / "meta.json", record)
+    attempts.keep_record(results.variant_dir(context.run, variant) / "launches", record)
     write_json_atomic(output, record)
     append_event(
         context.run_dir, "launched", variant=variant, status=record["status"], reasons=reasons

@@ -29,6 +29,7 @@ def _guard() -> Iterator[Path]:
     guard = folder / "guard"
     descriptor = os.open(guard, os.O_RDONLY | os.O_CREAT, 0o644)
     try:
+        _share(guard, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder / "lease.json"
     finally:

@@ -4,6 +4,7 @@ Both are `flock`s, which the kernel releases when their holder dies, and both wr
 them, so that an orphan can be named and fenced.
 """
 
+import contextlib
 import fcntl
 import getpass
 import json
@@ -12,11 +13,10 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from servemap.model.errors import LockedError
+from servemap.model.errors import LockedError, ResultsError
 from servemap.nodes.base import ProcessId
 from servemap.nodes.identity import identify, machine_boot_id
 from servemap.onnode.ident import is_alive
@@ -55,8 +55,12 @@ def _runs(process: ProcessId) -> bool:
 
 
 def controller_alive(run_dir: Path) -> bool:
-    """Whether the controller that began the run's session still runs."""
-    return holder_alive(read_holder(run_dir / ".session.json"))
+    """Whether the controller that began the run's session may still run.
+
+    A session file that is missing or damaged proves no death; the next controller fences then.
+    """
+    process = process_of(read_holder(run_dir / ".session.json"))
+    return process is None or _runs(process)
 
 
 def say_holder(holder: dict[str, Any]) -> str:
@@ -69,19 +73,38 @@ def say_holder(holder: dict[str, Any]) -> str:
 
 
 def try_lock(path: Path, holder: dict[str, Any]) -> TextIO | None:
-    """Return the open, locked file with `holder` written into it, or None where it is taken."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = path.open("a+", encoding="utf-8")
+    """Return the open, locked file with `holder` written into it, or None where it is taken.
+
+    Raises:
+        ResultsError: the file cannot be made or written.
+    """
+    handle = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("a+", encoding="utf-8")
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        handle.seek(0)
+        handle.truncate()
+        handle.write(json.dumps(holder))
+        handle.flush()
     except BlockingIOError:
-        handle.close()
+        _drop(handle)
         return None
-    handle.seek(0)
-    handle.truncate()
-    json.dump(holder, handle)
-    handle.flush()
+    except OSError as error:
+        _drop(handle)
+        raise ResultsError(
+            f"the lock cannot be written: {error.strerror}",
+            str(path),
+            "let this user write there, and see that the disk has room and takes file locks",
+        ) from error
     return handle
+
+
+def _drop(handle: TextIO | None) -> None:
+    """Close a file, also where the disk takes no more of what was written to it."""
+    if handle is not None:
+        with contextlib.suppress(OSError):
+            handle.close()
 
 
 def read_holder(path: Path) -> dict[str, Any]:
@@ -93,12 +116,13 @@ def read_holder(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-@contextmanager
+@contextlib.contextmanager
 def server_lock(run_dir: Path, job: str, timeout_s: float = 30.0) -> Iterator[None]:
     """Hold the server of a run for as long as a job measures.
 
     Raises:
         LockedError: another job held it for longer than `timeout_s` seconds.
+        ResultsError: the lock's file cannot be written.
     """
     path = run_dir / ".server.lock"
     deadline = time.monotonic() + timeout_s
@@ -123,7 +147,7 @@ def fence_orphan(run_dir: Path, timeout_s: float = 10.0) -> dict[str, Any] | Non
     Only the process whose pid, start time and boot id are those recorded is killed.
 
     Raises:
-        LockedError: the lock is still held afterwards.
+        LockedError: the lock is still held afterwards, or its holder is not ours to end.
     """
     path = run_dir / ".server.lock"
     deadline = time.monotonic() + timeout_s
@@ -132,7 +156,12 @@ def fence_orphan(run_dir: Path, timeout_s: float = 10.0) -> dict[str, Any] | Non
         holder = read_holder(path)
         process = process_of(holder)
         if process is not None and _runs(process) and process.pid != os.getpid():
-            os.kill(process.pid, signal.SIGKILL)
+            if not _kill(process.pid):
+                raise LockedError(
+                    f"the server is held by {say_holder(holder)}, a process of another user",
+                    str(path),
+                    "ask that user to end it, then start again",
+                )
             fenced = holder
         if time.monotonic() > deadline:
             raise LockedError(
@@ -145,3 +174,14 @@ def fence_orphan(run_dir: Path, timeout_s: float = 10.0) -> dict[str, Any] | Non
     handle.truncate()
     handle.close()
     return fenced
+
+
+def _kill(pid: int) -> bool:
+    """Kill a process that may have ended by now; return whether that was allowed."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return True

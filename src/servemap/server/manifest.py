@@ -42,7 +42,9 @@ def check_manifest(run_dir: Path, campaign: Campaign) -> None:
             str(path),
             way_out,
         )
-    wanted, found = identity(campaign), data.get("identity", {})
+    wanted, found = identity(campaign), data.get("identity")
+    if not isinstance(found, dict):
+        raise ResultsError("the manifest does not say whose results these are", str(path), way_out)
     differing = [key for key, value in wanted.items() if found.get(key) != value]
     if differing:
         key = differing[0]

@@ -4,17 +4,18 @@ import contextlib
 import sys
 import threading
 import uuid
+from pathlib import Path
 from typing import TextIO
 
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import LockedError, ServemapError
+from servemap.model.errors import LockedError, ResultsError, ServemapError
 from servemap.server import process
 from servemap.server.context import Context
+from servemap.server.ending import stop_server
 from servemap.server.events import append_event
 from servemap.server.lease import release_lease, take_lease
 from servemap.server.locks import describe_self, fence_orphan, read_holder, say_holder, try_lock
 from servemap.server.manifest import check_manifest, write_manifest
-from servemap.server.start import stop_server
 
 # Held until this process ends: the kernel releases the lock even after kill -9.
 _run_lock: list[TextIO] = []
@@ -26,8 +27,20 @@ def begin(context: Context) -> None:
 
     Raises:
         LockedError: another controller drives the run or a node.
-        ResultsError: the results folder is another campaign's or another version's.
+        ResultsError: the results folder is another campaign's or another version's, or cannot be
+            written.
     """
+    try:
+        _begin(context)
+    except OSError as error:
+        raise ResultsError(
+            f"the session cannot begin: {error.strerror}",
+            str(error.filename or context.run_dir),
+            "let this user write there, and see that the disk has room",
+        ) from error
+
+
+def _begin(context: Context) -> None:
     run_dir = context.run_dir
     check_manifest(run_dir, context.plan.campaign)
     session = describe_self(session=str(uuid.uuid4()), argv=sys.argv)
@@ -62,12 +75,27 @@ def _renew(context: Context) -> None:
         _ended.wait(pause_s)
 
 
-def end(context: Context, reason: str) -> None:
-    """Stop the server and give the nodes back; errors are said, not raised."""
+def end(context: Context, reason: str, log: Path) -> None:
+    """Stop the server, give the nodes back, keep Snakemake's log; errors are said, not raised.
+
+    A controller that never got the run's lock ends nothing.
+    """
+    if not _run_lock:
+        return
     _ended.set()
-    try:
-        stop_server(context, reason)
-    except ServemapError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the controller's last word to a person
-    release_lease(context.run_dir)
-    append_event(context.run_dir, "session_end", reason=reason)
+    for step in (
+        lambda: stop_server(context, reason),
+        lambda: release_lease(context.run_dir),
+        lambda: append_event(context.run_dir, "session_end", reason=reason),
+        lambda: _keep_log(log, context.run_dir / "run.log"),
+    ):
+        try:
+            step()
+        except (ServemapError, OSError) as error:
+            print(error, file=sys.stderr)  # noqa: T201 - the controller's last word to a person
+
+
+def _keep_log(log: Path, target: Path) -> None:
+    """Append Snakemake's log of this session to the run's."""
+    with target.open("a", encoding="utf-8") as handle:
+        handle.write(log.read_text(encoding="utf-8", errors="replace"))

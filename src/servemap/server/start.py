@@ -1,102 +1,32 @@
-"""Starting and ending the server: patches in place, supervised process, gates, records."""
+"""Starting the server: patches in place, supervised process, gates, records."""
 
 import sys
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from servemap.engines.base import Effective
 from servemap.engines.failures import explain
 from servemap.engines.registry import get_adapter, get_engine
-from servemap.model.attempts import read_json
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import LaunchError, NodeError, PatchError, ServemapError
+from servemap.model.errors import PatchError
 from servemap.model.protocol import SCHEMA
 from servemap.model.server_spec import ServerSpec
-from servemap.server import boots, patches, process
+from servemap.server import boots, process
 from servemap.server.context import Context, resolve_secrets
+from servemap.server.ending import finish, keep_log
 from servemap.server.events import append_event
 from servemap.server.gate_ports import read_local_view
 from servemap.server.gate_ready import log_reader, probe_marks, wait_ready
 from servemap.server.gates import Check, Started, check_completion, check_port_free, run_gates
+from servemap.server.patch_stage import swap_patches
+from servemap.server.served import NotRunError, Served, server_pids, server_url
 
-LOG_TAIL_LINES = 30
 PROBE_TIMEOUT_S = 10.0
 
 
-class NotRunError(ServemapError):
-    """A job's work is not done, for a reason that is recorded and not the job's own failure.
-
-    `cause`: stop, abort, launch, breaker, drift or patch.
-    """
-
-    def __init__(self, cause: str, what: str, where: str, remedy: str) -> None:
-        super().__init__(what, where, remedy)
-        self.cause = cause
-
-
-@dataclass(frozen=True)
-class Served:
-    """A server that passed its gates and may be measured."""
-
-    url: str
-    fingerprint: str
-    boot_id: str | None
-    engine: str
-    engine_version: str | None
-    pids: list[int]
-    reused: bool
-    drift: list[str] = field(default_factory=list)
-    argv: list[str] = field(default_factory=list)
-    checks: list[dict[str, Any]] = field(default_factory=list)
-
-
-def swap_patches(context: Context, variant: str, node_id: str) -> dict[str, Any]:
-    """Put the patches of a variant in place on a node, and those of another variant back.
-
-    Returns the record that is stored in `server/VARIANT/patches/NODE.json`.
-
-    Raises:
-        NotRunError: `unpatch` took them back and `policy.on_unpatched` is `refuse`.
-        PatchError: a patch does not lint, apply or verify.
-    """
-    wanted = context.server(variant).patches
-    marker = context.run_dir / ".unpatched.json"
-    if wanted and context.policy.on_unpatched == "refuse" and read_json(marker) is not None:
-        raise NotRunError(
-            "patch",
-            f"the patches of variant {variant} were taken back by `unpatch`",
-            str(marker),
-            "apply them with -f on server/VARIANT/patches/NODE.json, or set "
-            "policy.on_unpatched: reapply",
-        )
-    record: dict[str, Any] = patches.apply_patches(
-        context.nodes[node_id], wanted, context.workdir(node_id)
-    )
-    if record["changed"]:
-        append_event(context.run_dir, "patch", variant=variant, node=node_id)
-    return record
-
-
-def unpatch(context: Context) -> dict[str, Any]:
-    """Stop the server, bring every original byte back, and return the proof per node.
-
-    Raises:
-        PatchError: an original could not be restored.
-    """
-    stop_server(context, "unpatch")
-    proof = {
-        node_id: patches.restore_all(node, context.workdir(node_id))
-        for node_id, node in context.nodes.items()
-    }
-    write_json_atomic(context.run_dir / ".unpatched.json", {"t_ns": time.time_ns(), **proof})
-    append_event(context.run_dir, "unpatch")
-    return proof
-
-
 def start_server(
-    context: Context, variant: str, server: ServerSpec, fingerprint: str, found_drift: list[str]
+    context: Context, variant: str, server: ServerSpec, found_drift: list[str]
 ) -> Served:
     """Put the variant's patches in place, start its server and gate it.
 
@@ -104,9 +34,10 @@ def start_server(
         NotRunError: the port is taken, a patch does not apply, the server did not become ready or
             failed a gate; it is stopped then and its boot is recorded as failed.
     """
-    node = context.head
+    node, workdir = context.head, context.head_workdir
     engine = get_engine(server.engine)
     here = str(Path.cwd())
+    fingerprint = context.plan.spec_sha256("launch", variant)
     _patch_nodes(context, variant)
     free = check_port_free(read_local_view(), server.port, server.bind)
     if not free.ok:
@@ -120,26 +51,34 @@ def start_server(
         workdir=here,
     )
     plain, secrets = resolve_secrets(engine.env(server, workdir=here))
+    env = {**context.head_spec.env, **plain}
     started = time.time_ns()
     running = process.start(
         node,
-        context.workdir(context.plan.head),
+        workdir,
         variant=variant,
         fingerprint=fingerprint,
         port=server.port,
         argv=argv,
-        env={**_node_env(context), **plain},
+        env={name: value for name, value in env.items() if name not in secrets},
         secrets=secrets,
         cwd=str(Path(server.cwd).resolve()) if server.cwd else None,
         ttl_s=context.policy.lease_ttl_s,
         grace_s=context.policy.stop_grace_s,
     )
     boot = boots.Boot(
-        variant, running.boot_id, context.session, fingerprint, argv, server.port, started
+        variant,
+        running.boot_id,
+        context.session,
+        fingerprint,
+        argv,
+        server.port,
+        started,
+        drift=found_drift,
     )
     boots.write_boot(context.run_dir, boot)
     append_event(context.run_dir, "launch", variant=variant, boot_id=boot.boot_id)
-    return _gate(context, server, running, boot, found_drift)
+    return _gate(context, server, running, boot)
 
 
 def _patch_nodes(context: Context, variant: str) -> None:
@@ -150,20 +89,14 @@ def _patch_nodes(context: Context, variant: str) -> None:
         raise NotRunError("launch", error.what, error.where, error.remedy) from error
 
 
-def _node_env(context: Context) -> dict[str, str]:
-    head = next(node for node in context.plan.campaign.nodes if node.role == "head")
-    return dict(head.env)
-
-
 def _gate(
     context: Context,
     server: ServerSpec,
     running: process.Running,
     boot: boots.Boot,
-    found_drift: list[str],
 ) -> Served:
     """Wait for readiness, run the gates, record both; a server that fails is stopped."""
-    node, workdir = context.head, context.workdir(context.plan.head)
+    node, workdir = context.head, context.head_workdir
     adapter = get_adapter(server)
     url = server_url(context, server)
     model = context.plan.campaign.model
@@ -178,8 +111,11 @@ def _gate(
     )
     checks = [Check("ready", ready.ok, ready.reason or f"after {ready.waited_s:.2f} s")]
     effective = Effective()
-    if ready.ok:
-        result = run_gates(adapter, url, model, _started(context, server, running, boot))
+    started = _started(context, server, running, boot) if ready.ok else None
+    if ready.ok and started is None:
+        checks.append(Check("process", False, "it was ready, then its process was gone"))
+    if started is not None:
+        result = run_gates(adapter, url, model, started)
         checks += result.checks
         effective = result.effective
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
@@ -210,7 +146,7 @@ def _gate(
         effective.engine_version,
         server_pids(context, boot.boot_id),
         False,
-        found_drift,
+        boot.drift,
         boot.argv,
         [check.record() for check in checks],
     )
@@ -220,7 +156,7 @@ def _why_failed(
     context: Context, running: process.Running, boot: boots.Boot, failed: list[Check]
 ) -> str:
     """Return what a failed start comes down to: what its log is known to mean, else the checks."""
-    node, workdir = context.head, context.workdir(context.plan.head)
+    node, workdir = context.head, context.head_workdir
     text = node.read_text(process.log_path(workdir, boot.boot_id)) or ""
     found = explain(text)
     said = "; ".join(f"{check.name}: {check.evidence}" for check in failed)
@@ -232,11 +168,12 @@ def _why_failed(
 
 def _started(
     context: Context, server: ServerSpec, running: process.Running, boot: boots.Boot
-) -> Started:
-    node, workdir = context.head, context.workdir(context.plan.head)
+) -> Started | None:
+    """Return the server as the gates need it; None where its process is not known any more."""
+    node, workdir = context.head, context.head_workdir
     identity = process.server_process(process.supervisor_state(node, workdir, running.boot_id))
     if identity is None:
-        raise LaunchError("the server's process is gone", node.name, "read its log")
+        return None
     return Started(
         identity.pid,
         identity.start,
@@ -246,56 +183,3 @@ def _started(
         node.read_text(process.log_path(workdir, boot.boot_id)) or "",
         read_local_view(),
     )
-
-
-def server_url(context: Context, server: ServerSpec) -> str:
-    """Return the URL that clients on the head use."""
-    if server.attach:
-        return server.attach.rstrip("/")
-    head = next(node for node in context.plan.campaign.nodes if node.role == "head")
-    host = head.address if server.bind in ("0.0.0.0", "::") else server.bind
-    return f"http://{host}:{server.port}"
-
-
-def server_pids(context: Context, boot_id: str) -> list[int]:
-    """Return the pid of the server's own process, the root of its tree."""
-    state = process.supervisor_state(context.head, context.workdir(context.plan.head), boot_id)
-    identity = process.server_process(state)
-    return [identity.pid] if identity else []
-
-
-def finish(context: Context, running: process.Running, status: boots.Status, reason: str) -> None:
-    """Stop a server that may still run, keep its log, record how it ended."""
-    node = context.head
-    workdir = context.workdir(context.plan.head)
-    process.stop(node, workdir, running, context.policy.stop_grace_s)
-    keep_log(context, running.variant, running.boot_id)
-    boots.mark_ended(context.run_dir, running.variant, running.boot_id, status, reason)
-    append_event(
-        context.run_dir, "stop", variant=running.variant, boot_id=running.boot_id, reason=reason
-    )
-
-
-def stop_server(context: Context, reason: str) -> bool:
-    """Stop the run's server, whichever variant it is; return whether there was one.
-
-    Raises:
-        LaunchError: it does not end.
-    """
-    running = process.read_running(context.head, context.workdir(context.plan.head))
-    if running is None:
-        return False
-    finish(context, running, "stopped", reason)
-    return True
-
-
-def keep_log(context: Context, variant: str, boot_id: str) -> None:
-    """Copy a start's log from its node into the results."""
-    node = context.head
-    source = process.log_path(context.workdir(context.plan.head), boot_id)
-    target = boots.boot_dir(context.run_dir, variant, boot_id) / f"{node.name}.log"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        node.get(source, target)
-    except NodeError as error:
-        append_event(context.run_dir, "log_not_fetched", boot_id=boot_id, error=error.what)

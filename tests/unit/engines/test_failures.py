@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from servemap.engines.failures import Finding, Signature, explain, load_signatures
+from tests.parts import need
 
 
 def brief(findings: list[Finding]) -> list[tuple[str, str]]:
@@ -111,7 +111,6 @@ def test_a_wrong_pattern_is_refused() -> None:
         Signature.model_validate({**entry, "pattern": "("})
 
 
-CORPUS = os.environ.get("SERVEMAP_CORPUS", "")
 EXPECTED = {
     "001_vllm0251_laguna_ok_then_sigterm": [("stop", "stopped")],
     "002_vllm0251_int4_kv_too_small_fail": [
@@ -134,8 +133,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.skipif(not CORPUS, reason="SERVEMAP_CORPUS does not name a folder of real logs")
 @pytest.mark.parametrize("name", EXPECTED)
 def test_logs_of_real_servers(name: str) -> None:
-    text = Path(CORPUS, "server_logs", f"{name}.log").read_text("utf-8", errors="replace")
+    text = Path(need("corpus"), "server_logs", f"{name}.log").read_text("utf-8", errors="replace")
     assert brief(explain(text)) == EXPECTED[name]

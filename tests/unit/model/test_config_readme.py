@@ -73,7 +73,7 @@ def default_as_written(field: FieldInfo) -> str | None:
 
 
 def models(base: type[BaseModel] = Model) -> set[type[BaseModel]]:
-    below = base.__subclasses__()
+    below = [one for one in base.__subclasses__() if one.__module__.startswith("servemap.model.")]
     return {*below, *(deeper for model in below for deeper in models(model))}
 
 

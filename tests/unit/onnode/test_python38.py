@@ -2,7 +2,6 @@
 
 import ast
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import servemap.onnode
 from servemap.nodes.agent_zip import build_agent
 from servemap.onnode.__main__ import COMMANDS
+from tests.parts import need
 
 SOURCES = sorted(Path(servemap.onnode.__file__).parent.rglob("*.py"))
 # Names that the standard library got after 3.8.
@@ -46,18 +46,8 @@ def test_imports_are_relative_or_of_the_standard_library(path: Path) -> None:
             assert not (node.module or "").startswith("servemap")
 
 
-def python38() -> str:
-    found = shutil.which("python3.8")
-    candidates = [found, *map(str, (Path.home() / ".pyenv" / "versions").glob("3.8.*/bin/python"))]
-    for candidate in candidates:
-        # What is on PATH may be a version manager's shim for a version that is not there.
-        if candidate and not subprocess.run([candidate, "-c", ""], capture_output=True).returncode:
-            return candidate
-    pytest.skip("no Python 3.8 here")
-
-
 def test_every_command_runs_under_python_38(tmp_path: Path) -> None:
-    interpreter = python38()
+    interpreter = need("python38")
     name, data = build_agent()
     agent = tmp_path / name
     agent.write_bytes(data)

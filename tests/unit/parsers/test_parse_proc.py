@@ -167,3 +167,26 @@ def test_shares_stay_between_0_and_100_percent(rows):
     for sample in parsed.samples:
         if sample.unit == "percent":
             assert -1e-9 <= sample.value <= 100 + 1e-9
+
+
+def test_switches_that_were_not_read_cost_no_other_figure() -> None:
+    """The sampler writes null where reading them would cost too much: CPU and RSS stay."""
+    lines = []
+    for index in range(5):
+        switches = 100 * index if index % 2 == 0 else None
+        process = {
+            "pid": 7, "ppid": 1, "comm": "srv", "start": 5, "utime": 10 * index, "stime": 0,
+            "threads": 200, "rss_pages": 3, "vcsw": switches, "ivcsw": switches,
+        }  # fmt: skip
+        record = {
+            "t_ns": index * 500_000_000, "mono_ns": index * 500_000_000, "hz": 100, "page": 4096,
+            "procs": [process],
+        }  # fmt: skip
+        lines.append(JsonLine(index + 1, record))
+    samples = [s for s in parse_proc(lines, 0.5).samples if s.entity == "pid:7"]
+    by_metric = {
+        m: [s.value for s in samples if s.metric == m] for m in {s.metric for s in samples}
+    }
+    assert by_metric["proc_rss"] == [12288.0] * 5
+    assert by_metric["proc_cpu"] == [20.0] * 4
+    assert by_metric["proc_voluntary_switches"] == [200.0, 200.0]

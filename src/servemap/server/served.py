@@ -1,0 +1,51 @@
+"""What a job gets when it asks for a server: one that may be measured, or why there is none."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from servemap.model.errors import ServemapError
+from servemap.model.server_spec import ServerSpec
+from servemap.server import process
+from servemap.server.context import Context
+
+
+class NotRunError(ServemapError):
+    """A job's work is not done, for a reason that is recorded and not the job's own failure.
+
+    `cause`: stop, abort, launch, breaker, drift or patch.
+    """
+
+    def __init__(self, cause: str, what: str, where: str, remedy: str) -> None:
+        super().__init__(what, where, remedy)
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that passed its gates and may be measured."""
+
+    url: str
+    fingerprint: str
+    boot_id: str | None
+    engine: str
+    engine_version: str | None
+    pids: list[int]
+    reused: bool
+    drift: list[str] = field(default_factory=list)
+    argv: list[str] = field(default_factory=list)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+
+
+def server_url(context: Context, server: ServerSpec) -> str:
+    """Return the URL that clients on the head use."""
+    if server.attach:
+        return server.attach.rstrip("/")
+    host = context.head_spec.address if server.bind in ("0.0.0.0", "::") else server.bind
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
+
+
+def server_pids(context: Context, boot_id: str) -> list[int]:
+    """Return the pid of the server's own process, the root of its tree."""
+    state = process.supervisor_state(context.head, context.head_workdir, boot_id)
+    identity = process.server_process(state)
+    return [identity.pid] if identity else []

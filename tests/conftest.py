@@ -1,0 +1,19 @@
+"""What all tests share: no proxy, no state of other runs, parts that are checked by name."""
+
+import pytest
+
+from tests.parts import check_required
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    check_required()
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep every test off the machine's lease and the user's state."""
+    folder = tmp_path_factory.getbasetemp()
+    monkeypatch.setenv("SERVEMAP_LEASE_DIR", str(folder / "lease"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)

@@ -1,0 +1,140 @@
+"""A made-up node and campaign, for tests of what drives a server without starting one."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from servemap.measure.setup import load_context
+from servemap.nodes.base import Completed, ProcessId
+from servemap.nodes.local import LocalNode
+from servemap.server.context import Context
+
+BOOT = "machine-boot"
+
+
+def campaign(**keys: Any) -> dict[str, Any]:
+    """Two variants, one case, one baseline on one node."""
+    base: dict[str, Any] = {
+        "run": "r",
+        "nodes": [{"id": "n1", "env": {"NODE_SAYS": "hello"}}],
+        "model": {"name": "tiny", "path": "model.gguf", "context": 2048, "vocab": [300, 1000]},
+        "server": {"engine": "llamacpp", "port": 18999},
+        "variables": [{"id": "slots", "keys": ["settings.max_active"]}],
+        "variants": [
+            {"id": "baseline"},
+            {"id": "few", "variable": "slots", "set": {"settings.max_active": 2}},
+        ],
+        "cases": [{"id": "c", "isl": 64, "osl": 8, "concurrency": 1}],
+        "baselines": [{"id": "net", "kind": "tcp", "pings": 10, "seconds": 0.1}],
+        "phases": [{"id": "phase1", "baselines": ["net"], "cases": ["c"]}],
+        "policy": {"stop_grace_s": 0.1},
+    }
+    return {**base, **keys}
+
+
+class FakeNode(LocalNode):
+    """Keeps real files; programs only pretend to run, and do what a test says they do."""
+
+    def __init__(self, name: str = "n1") -> None:
+        super().__init__(name)
+        self.spawned: list[tuple[str, list[str], dict[str, str]]] = []
+        self.stopped: list[ProcessId] = []
+        self.living: set[ProcessId] = set()
+        self.stubborn: set[ProcessId] = set()
+        self.on_spawn: dict[str, Callable[[list[str], ProcessId], None]] = {
+            "supervise": self.supervise
+        }
+        self.on_run: dict[str, Callable[[list[str]], str]] = {
+            "sweep": lambda argv: "{}",
+            "patch": lambda argv: '{"ok": true, "changed": false, "patches": {}, "order": []}',
+        }
+        self.facts: dict[str, Any] = {"kernel": {"release": "6.1"}}
+        self.server_log = "engine says hello\n"
+        self.on_run["facts"] = lambda argv: json.dumps(self.facts)
+        self._next = 100
+
+    def agent_argv(self, *args: str) -> list[str]:
+        return ["agent", *args]
+
+    def new_process(self) -> ProcessId:
+        self._next += 1
+        process = ProcessId(self._next, self._next, BOOT)
+        self.living.add(process)
+        return process
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        log: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> ProcessId:
+        process = self.new_process()
+        self.spawned.append((argv[1], list(argv), dict(env or {})))
+        if argv[1] in self.on_spawn:
+            self.on_spawn[argv[1]](list(argv), process)
+        return process
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        input: str | None = None,  # noqa: A002
+        cwd: str | None = None,
+    ) -> Completed:
+        return Completed(tuple(argv), 0, self.on_run[argv[1]](list(argv)), "", 0.0)
+
+    def alive(self, process: ProcessId) -> bool:
+        return process in self.living
+
+    def stop(self, process: ProcessId, grace_s: float) -> bool:
+        self.stopped.append(process)
+        if process in self.stubborn:
+            return False
+        self.living.discard(process)
+        return True
+
+    def supervise(self, argv: list[str], process: ProcessId) -> None:
+        """Do what the supervisor does first: start the server, write the state and its log."""
+        spec = json.loads(Path(argv[argv.index("--spec") + 1]).read_text())
+        self.server = self.new_process()
+        Path(spec["log"]).write_text(self.server_log)
+        self.state_path = Path(spec["state"])
+        self.state = {
+            "schema": 1,
+            "machine_boot_id": BOOT,
+            "server": {"pid": self.server.pid, "start": self.server.start},
+            "exit": None,
+        }
+        self.state_path.write_text(json.dumps(self.state))
+        self.supervisor = process
+
+    def server_dies(self, **end: Any) -> None:
+        """The server ends; the supervisor notes how and is gone too."""
+        self.living -= {self.server, self.supervisor}
+        self.state_path.write_text(json.dumps({**self.state, "exit": {"reason": "exited", **end}}))
+
+    def starts(self, program: str = "supervise") -> int:
+        return sum(name == program for name, _, _ in self.spawned)
+
+
+def fake_context(node: FakeNode, config: dict[str, Any], session: str = "s1") -> Context:
+    """Return a context whose only node is a made-up one, in a session of that id."""
+    context = load_context(config)
+    context.__dict__["nodes"] = {node.name: node}
+    context.run_dir.mkdir(parents=True, exist_ok=True)
+    (context.run_dir / ".session.json").write_text(json.dumps({"session": session}))
+    return context
+
+
+def everything_written(folder: Path) -> str:
+    """Return the text of every file below a folder, names included."""
+    return "\n".join(
+        f"{path}\n{path.read_text(errors='replace')}"
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    )

@@ -1,0 +1,76 @@
+"""Parts of a machine that some tests need: missing ones skip with one line, or fail if required.
+
+`SERVEMAP_REQUIRE=corpus,python38,...` names the parts whose absence is a failure.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def _corpus() -> str | None:
+    folder = os.environ.get("SERVEMAP_CORPUS")
+    return folder if folder and (Path(folder) / "INDEX.tsv").is_file() else None
+
+
+def _python38() -> str | None:
+    named = os.environ.get("SERVEMAP_PYTHON38")
+    candidates = [
+        named,
+        shutil.which("python3.8"),
+        *map(str, (Path.home() / ".pyenv" / "versions").glob("3.8.*/bin/python")),
+    ]
+    for candidate in candidates:
+        # What is on PATH may be a version manager's shim for a version that is not there.
+        if candidate and not subprocess.run([candidate, "-c", ""], capture_output=True).returncode:
+            return candidate
+    return None
+
+
+def _gpu() -> str | None:
+    tool = shutil.which("nvidia-smi")
+    if tool and not subprocess.run([tool, "-L"], capture_output=True).returncode:
+        return tool
+    return None
+
+
+def _mount() -> str | None:
+    """Where a tmpfs may be mounted: as root, in a container that allows it."""
+    with tempfile.TemporaryDirectory() as folder:
+        argv = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
+        if os.geteuid() or subprocess.run(argv, capture_output=True).returncode:
+            return None
+        subprocess.run(["umount", folder], check=True)
+    return "tmpfs"
+
+
+PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
+    "corpus": (_corpus, "SERVEMAP_CORPUS names no folder of recorded tool output"),
+    "python38": (_python38, "no Python 3.8 here; SERVEMAP_PYTHON38 may name one"),
+    "mount": (_mount, "a small file system can be mounted by root only"),
+    "gpu": (_gpu, "no NVIDIA GPU here"),
+}
+
+
+def need(part: str) -> str:
+    """Return where a part is; skip the test, or fail it where the part is required."""
+    find, missing = PARTS[part]
+    found = find()
+    if found is not None:
+        return found
+    if part in os.environ.get("SERVEMAP_REQUIRE", "").split(","):
+        pytest.fail(f"required part {part!r} is missing: {missing}")
+    pytest.skip(f"part {part!r} is missing: {missing}")
+
+
+def check_required() -> None:
+    """Refuse a name in SERVEMAP_REQUIRE that no test knows, so that a typo proves nothing."""
+    names = [name for name in os.environ.get("SERVEMAP_REQUIRE", "").split(",") if name]
+    unknown = sorted(set(names) - set(PARTS))
+    if unknown:
+        raise pytest.UsageError(f"SERVEMAP_REQUIRE names unknown parts: {', '.join(unknown)}")
