@@ -39,8 +39,8 @@ test: $(VENV)/.dev
 	$(MAKE) lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: $(VENV)/.dev .demo/tiny.gguf
-	$(BIN)/python -m pytest benchmarks -q -s
+bench: $(VENV)/.base
+	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf $(VENV) .demo .snakemake

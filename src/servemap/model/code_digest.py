@@ -6,6 +6,7 @@ code is read and never imported: every planning call asks for these digests.
 
 import ast
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -84,18 +85,32 @@ def _source_file(module: str) -> Path | None:
 def _read(path: Path) -> _Source:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imports: list[str] = []
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             imports += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     ours = [name for name in imports if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
-    return _Source(ours, _sha256(ast.dump(_WithoutTexts().visit(tree))))
+    return _Source(ours, _sha256(ast.dump(tree)))
 
 
-class _WithoutTexts(ast.NodeTransformer):
-    """Drops statements that are only a text: docstrings, also those below an assignment."""
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all statements below it, and drop those that are only a text.
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if text else node
+    These are docstrings, also those below an assignment. Expressions hold neither them nor imports.
+    """
+    yield node
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        below = getattr(node, name, None)
+        if isinstance(below, list):
+            below[:] = [child for child in below if not _is_text(child)]
+            for child in below:
+                yield from _statements(child)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
