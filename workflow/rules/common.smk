@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.enums import Quietness
 from snakemake.utils import validate
 
 from servemap.measure.setup import load_context
@@ -16,11 +17,19 @@ from servemap.model.plan import any_of
 from servemap.model.results import baseline_history
 from servemap.server import session
 
+
+def refuse(error):
+    """Return what stops Snakemake; with `--quiet all` it would say nothing, so it is said here."""
+    if Quietness.ALL in (workflow.output_settings.quiet or ()):
+        print(f"error: {error}", file=sys.stderr)
+    return WorkflowError(str(error))
+
+
 try:
     config.update(assemble(config))
     CONTEXT = load_context(config)
 except ServemapError as error:
-    raise WorkflowError(str(error)) from None
+    raise refuse(error) from None
 
 # The models say what is wrong in words; the generated schema must agree with them.
 validate(config, Path(workflow.basedir) / "workflow/schemas/config.schema.yaml")
@@ -45,11 +54,11 @@ def begin_session():
     try:
         session.begin(CONTEXT)
     except ServemapError as error:
-        raise WorkflowError(str(error)) from None
+        raise refuse(error) from None
 
 
-def end_session(reason, log_file):
-    session.end(CONTEXT, reason, Path(log_file))
+def end_session(reason, logs):
+    session.end(CONTEXT, reason, [Path(log) for log in logs])
     shell("{sys.executable} -m servemap finish {RUN} || true")
 
 

@@ -75,8 +75,8 @@ def _renew(context: Context) -> None:
         _ended.wait(pause_s)
 
 
-def end(context: Context, reason: str, log: Path) -> None:
-    """Stop the server, give the nodes back, keep Snakemake's log; errors are said, not raised.
+def end(context: Context, reason: str, logs: list[Path]) -> None:
+    """Stop the server, give the nodes back, keep Snakemake's logs; errors are said, not raised.
 
     A controller that never got the run's lock ends nothing.
     """
@@ -87,7 +87,7 @@ def end(context: Context, reason: str, log: Path) -> None:
         lambda: stop_server(context, reason),
         lambda: release_lease(context.run_dir),
         lambda: append_event(context.run_dir, "session_end", reason=reason),
-        lambda: _keep_log(log, context.run_dir / "run.log"),
+        lambda: _keep_logs(logs, context.run_dir / "run.log"),
     ):
         try:
             step()
@@ -95,7 +95,8 @@ def end(context: Context, reason: str, log: Path) -> None:
             print(error, file=sys.stderr)  # noqa: T201 - the controller's last word to a person
 
 
-def _keep_log(log: Path, target: Path) -> None:
-    """Append Snakemake's log of this session to the run's."""
+def _keep_logs(logs: list[Path], target: Path) -> None:
+    """Append Snakemake's logs of this session to the run's."""
     with target.open("a", encoding="utf-8") as handle:
-        handle.write(log.read_text(encoding="utf-8", errors="replace"))
+        for log in logs:
+            handle.write(log.read_text(encoding="utf-8", errors="replace"))

@@ -35,10 +35,10 @@ def names(context: Context) -> list[str]:
     return [event["event"] for event in read_events(context.run_dir)]
 
 
-def snakemake_log() -> Path:
+def snakemake_log() -> list[Path]:
     path = Path("snakemake.log")
     path.write_text("rule case:\n")
-    return path
+    return [path]
 
 
 def test_begin_and_end(context: Context) -> None:
