@@ -60,7 +60,7 @@ def measure(context: Context) -> dict[str, Any]:
         run_baseline(context, "net", 1, Path("net.json"))
         return run_case(context, JOB, context.run_dir / "cases/baseline/c/r1/meta.json")
     finally:
-        session.end(context, "the campaign ended")
+        session.end(context, "the campaign ended", [])
         while session._run_lock:
             session._run_lock.pop().close()
 

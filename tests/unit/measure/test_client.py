@@ -62,7 +62,7 @@ def test_it_goes_on_when_its_controller_died() -> None:
     node = FakeNode()
     pid = node.new_process()
     with pytest.raises(OrphanedError):
-        wait_client(node, pid, later(), yes, no)
+        wait_client(node, pid, later(5), yes, no)
     assert node.stopped == []
     assert pid in node.living
 
