@@ -10,15 +10,20 @@ from servemap.model.attempts import read_json
 def failures(folder: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
     """Return one line for every planned repeat that is not measured and valid.
 
+    A case of which a failure is expected is in order when it failed.
+
     Args:
         folder: the run's folder.
-        rows: planned repeats, each with `variant`, `case`, `repeat`.
+        rows: planned repeats, each with `variant`, `case`, `repeat` and, where known, `expect`.
     """
     found = []
     for row in rows:
         name = f"{row['variant']}/{row['case']} r{row['repeat']}"
         repeat = folder / "cases" / row["variant"] / row["case"] / f"r{row['repeat']}"
-        problem = _problem(read_json(repeat / "meta.json"), read_json(repeat / "metrics.json"))
+        meta = read_json(repeat / "meta.json")
+        if row.get("expect") == "failure" and (meta or {}).get("status") == "failed":
+            continue
+        problem = _problem(meta, read_json(repeat / "metrics.json"))
         if problem is not None:
             found.append(f"{name}: {problem}")
     return found

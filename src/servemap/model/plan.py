@@ -132,9 +132,14 @@ class Plan:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return every planned repeat as `{variant, case, repeat}`, for tables and reports."""
+        """Return every planned repeat as `{variant, case, repeat, expect}`, for tables."""
         return [
-            {"variant": variant, "case": case, "repeat": repeat}
+            {
+                "variant": variant,
+                "case": case,
+                "repeat": repeat,
+                "expect": self.cases[case].expect,
+            }
             for variant, case, repeat in self.items().repeats
         ]
 

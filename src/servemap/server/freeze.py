@@ -19,7 +19,7 @@ from servemap.model.protocol import SCHEMA
 from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Secret
 from servemap.nodes.base import Node
-from servemap.onnode.redact import REDACTED
+from servemap.onnode.redact import REDACTED, redact_text
 from servemap.server.context import Context
 
 FACTS_TIMEOUT_S = 600.0
@@ -104,7 +104,7 @@ def workflow_facts() -> dict[str, Any]:
         "tree_clean": None if status is None else status == "",
         "changed_files": (status or "").splitlines()[:50],
         "python": sys.version.split()[0],
-        "argv": sys.argv,
+        "argv": [redact_text(word) for word in sys.argv],
         "packages": {item.metadata["Name"]: item.version for item in distributions()},
     }
 

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import LockedError, ResultsError, ServemapError
+from servemap.onnode.redact import redact_text
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.ending import stop_server
@@ -43,7 +44,9 @@ def begin(context: Context) -> None:
 def _begin(context: Context) -> None:
     run_dir = context.run_dir
     check_manifest(run_dir, context.plan.campaign)
-    session = describe_self(session=str(uuid.uuid4()), argv=sys.argv)
+    session = describe_self(
+        session=str(uuid.uuid4()), argv=[redact_text(word) for word in sys.argv]
+    )
     lock_path = run_dir / ".lock"
     handle = try_lock(lock_path, session)
     if handle is None:
