@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from servemap.analysis.repeats import say_unrecorded
 from servemap.model.attempts import read_json
 
 
@@ -23,15 +24,17 @@ def failures(folder: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
         meta = read_json(repeat / "meta.json")
         if row.get("expect") == "failure" and (meta or {}).get("status") == "failed":
             continue
-        problem = _problem(meta, read_json(repeat / "metrics.json"))
+        problem = _problem(repeat, meta, read_json(repeat / "metrics.json"))
         if problem is not None:
             found.append(f"{name}: {problem}")
     return found
 
 
-def _problem(meta: dict[str, Any] | None, metrics: dict[str, Any] | None) -> str | None:
+def _problem(
+    repeat: Path, meta: dict[str, Any] | None, metrics: dict[str, Any] | None
+) -> str | None:
     if meta is None:
-        return "not measured"
+        return say_unrecorded(repeat)
     if meta.get("status") != "ok":
         return f"{meta.get('status')}: {'; '.join(meta.get('reasons', [])) or 'no reason recorded'}"
     if metrics is None or metrics.get("attempt") != meta.get("attempt"):

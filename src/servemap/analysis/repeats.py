@@ -82,7 +82,7 @@ def read_repeat(run_dir: Path, row: dict[str, Any]) -> Repeat:
     if trouble is not None:
         missing = not (folder / "meta.json").exists()
         status = "not_run" if missing else "failed"
-        reason = "no attempt was recorded" if missing else trouble
+        reason = say_unrecorded(folder) if missing else trouble
         return Repeat(variant, case, repeat, folder, {}, {}, status, "invalid", [reason])
     status = text(meta.get("status")) or "failed"
     recorded = [str(reason) for reason in sequence(meta.get("reasons"))]
@@ -99,6 +99,20 @@ def read_repeat(run_dir: Path, row: dict[str, Any]) -> Repeat:
     derived = [str(reason) for reason in sequence(metrics.get("reasons"))]
     reasons = list(dict.fromkeys([*recorded, *derived]))
     return Repeat(variant, case, repeat, folder, meta, metrics, status, verdict, reasons)
+
+
+def say_unrecorded(folder: Path) -> str:
+    """Return what a repeat without meta.json is: never tried, interrupted, or robbed of the file.
+
+    Snakemake removes the file before a job and after one that was interrupted; attempts stay.
+    """
+    numbers = sorted(int(p.name) for p in folder.glob("attempts/*") if p.name.isdigit())
+    if not numbers:
+        return "not measured"
+    newest, _ = read_object(folder / "attempts" / f"{numbers[-1]:03d}" / "meta.json")
+    cut = not newest or newest.get("cause") == "interrupted"
+    tries = f"{len(numbers)} attempt{'s' if len(numbers) > 1 else ''}"
+    return f"{'interrupted' if cut else 'its meta.json is gone'}, {tries}"
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], str | None]:

@@ -1,12 +1,14 @@
 """The short result table for a terminal: one line a repeat."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
+from servemap.analysis.repeats import say_unrecorded
 from servemap.model.attempts import read_json
+from servemap.model.plan import CaseKey
 
 HEADERS = [
     "variant", "case", "r", "segment", "result", "TTFT p50 ms", "TPOT p50 ms", "E2E p50 ms",
@@ -15,10 +17,19 @@ HEADERS = [
 MISSING = "-"
 
 
-def result_table(folder: Path, rows: Iterable[dict[str, Any]], last: int | None = None) -> str:
-    """Return the table of a run's repeats; only the `last` measured ones where that is given.
+def result_table(
+    folder: Path,
+    rows: Iterable[dict[str, Any]],
+    outdated: Mapping[CaseKey, str] | None = None,
+    last: int | None = None,
+) -> str:
+    """Return the table of a run's repeats; a figure that is missing or not valid is `-`, never 0.
 
-    A figure that is missing or not valid is `-`, never 0.
+    Args:
+        folder: the run's folder.
+        rows: planned repeats, each with `variant`, `case` and `repeat`.
+        outdated: why the figures of some repeats no longer count.
+        last: how many of those measured last are shown; all repeats if None.
     """
     found = []
     for row in rows:
@@ -26,10 +37,12 @@ def result_table(folder: Path, rows: Iterable[dict[str, Any]], last: int | None 
         meta = read_json(repeat / "meta.json")
         if meta is None:
             if last is None:
-                found.append((0, [[*_key(row), MISSING, "not measured"]]))
+                found.append((0, [[*_key(row), MISSING, say_unrecorded(repeat)]]))
             continue
         metrics = read_json(repeat / "metrics.json") or {}
-        found.append((meta.get("ended_ns") or 0, _lines(row, meta, metrics)))
+        old = (outdated or {}).get((row["variant"], row["case"], row["repeat"]))
+        lines = _lines(row, meta, metrics) if old is None else [[*_key(row), MISSING, old]]
+        found.append((meta.get("ended_ns") or 0, lines))
     if last is not None:
         found = sorted(found, key=lambda item: item[0])[-last:]
     lines = [line for _, group in found for line in group]
@@ -44,8 +57,9 @@ def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -
     if meta.get("status") != "ok":
         reasons = meta.get("reasons") or [""]
         return [[*_key(row), MISSING, f"{meta.get('status')}: {reasons[0].splitlines()[0][:60]}"]]
-    current = metrics.get("attempt") == meta.get("attempt")
-    verdict = metrics.get("verdict", "not derived") if current else "not derived"
+    if metrics.get("attempt") != meta.get("attempt") or "verdict" not in metrics:
+        return [[*_key(row), MISSING, "not derived"]]
+    verdict = metrics["verdict"]
     segments = metrics.get("segments") or []
     if verdict != "valid" or not segments:
         reasons = metrics.get("reasons") or [""]

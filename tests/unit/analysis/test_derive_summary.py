@@ -37,7 +37,7 @@ def test_one_row_a_planned_repeat_whatever_became_of_it(tmp_path):
         ("decode_c2", "ok", "valid", ""),
         ("failed", "failed", "invalid", "oom"),
         ("skipped", "not_run", "invalid", "launch failed"),
-        ("never", "not_run", "invalid", "no attempt was recorded"),
+        ("never", "not_run", "invalid", "not measured"),
     ]
     table = read_csv(run / "summary.csv")
     head = list(table[0])[:8]

@@ -52,6 +52,36 @@ def test_the_gate(tmp_path: Path, meta: Any, metrics: Any, problem: str | None) 
     assert failures(tmp_path, [ROW]) == ([] if problem is None else [f"v/c r1: {problem}"])
 
 
+@pytest.mark.parametrize(
+    ("newest", "said"),
+    [
+        (None, "interrupted, 2 attempts"),
+        ({"schema": 1, "status": "failed", "cause": "interrupted"}, "interrupted, 2 attempts"),
+        ({"schema": 1, "status": "ok", "cause": None}, "its meta.json is gone, 2 attempts"),
+    ],
+)
+def test_a_repeat_that_has_attempts_and_no_record(tmp_path: Path, newest: Any, said: str) -> None:
+    for number in ("001", "002"):
+        (tmp_path / "cases/v/c/r1/attempts" / number).mkdir(parents=True)
+    if newest is not None:
+        (tmp_path / "cases/v/c/r1/attempts/002/meta.json").write_text(json.dumps(newest))
+    assert failures(tmp_path, [ROW]) == [f"v/c r1: {said}"]
+    assert said in result_table(tmp_path, [ROW])
+
+
+def test_figures_of_an_older_attempt_or_spec_are_not_shown(tmp_path: Path) -> None:
+    old = {"attempt": 1, "verdict": "invalid", "reasons": ["client_lag"]}
+    write(tmp_path, OK, old)
+    table = result_table(tmp_path, [ROW])
+    assert "not derived" in table
+    assert "client_lag" not in table
+    write(tmp_path, OK, VALID)
+    table = result_table(tmp_path, [ROW], {("v", "c", 1): "changed, is measured again"})
+    assert "changed, is measured again" in table
+    assert "valid" not in table
+    assert "512.3" not in table
+
+
 def cells(table: str) -> list[list[str]]:
     return [line.split() for line in table.splitlines()[2:]]
 

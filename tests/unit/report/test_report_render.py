@@ -173,7 +173,7 @@ def test_failures_have_reasons_and_the_servers_last_lines(page):
     assert "4 x http: 503 overloaded" in html.text
     assert "error: failed to open missing.gguf: No such file" in html.text
     assert "launch failed: the server exited with 1" in markdown
-    assert "no attempt was recorded" in markdown
+    assert "not measured" in markdown
 
 
 def test_what_was_not_measured_is_said(page):
