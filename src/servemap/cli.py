@@ -101,10 +101,7 @@ def plan(
             )
     rows = state.planned_repeats(context, *phases)
     items = context.plan.items(*phases)
-    launches = {
-        name: (state.launch_state(context, name), state.expected_start_s(context, name))
-        for name in items.variants
-    }
+    launches = {name: state.planned_launch(context, name) for name in items.variants}
     nodes = {name: context.plan.nodes_of(name) for name in items.variants}
     print(cli_show.plan_table(rows))
     print()
@@ -122,9 +119,10 @@ def status(run: RunName = None) -> None:
     """Show what a campaign is doing, what is left, and the last results."""
     folder = find_run(run)
     context = run_context(folder)
+    repeats = state.planned_repeats(context)
     print(f"run {context.run}")
-    print(cli_show.status_lines(state.live(context), state.planned_repeats(context)))
-    print(result_table(folder, context.plan.rows(), last=5))
+    print(cli_show.status_lines(state.live(context), repeats))
+    print(result_table(folder, context.plan.rows(), cli_show.outdated(repeats), last=5))
 
 
 @app.command()
@@ -156,9 +154,12 @@ def stop(
 def table(run: RunName = None) -> None:
     """Print the result table of a run and where its report is."""
     folder = find_run(run)
-    rows = run_context(folder).plan.rows()
-    print(result_table(folder, rows))
-    bad = failures(folder, rows)
+    context = run_context(folder)
+    rows = context.plan.rows()
+    old = cli_show.outdated(state.planned_repeats(context))
+    print(result_table(folder, rows, old))
+    current = [row for row in rows if (row["variant"], row["case"], row["repeat"]) not in old]
+    bad = [*failures(folder, current), *old]
     print(
         f"\n{len(rows) - len(bad)} of {len(rows)} repeats are valid"
         + ("" if bad else ": nothing is left to do")
@@ -193,8 +194,12 @@ def finish(run: str) -> None:
         for old in (folder / "report").glob("partial.*"):
             old.unlink()
         return
-    render(folder, run_context(folder).plan.rows(), partial=True)
-    print(f"not everything that is planned was measured; so far: {folder}/report/partial.html")
+    context = run_context(folder)
+    render(folder, context.plan.rows(), partial=True)
+    repeats = state.planned_repeats(context)
+    left = sum(row.runs for row in repeats)
+    why = cli_show.unfinished(left, len(repeats), whole.exists())
+    print(f"{why}; so far: {folder}/report/partial.html")
 
 
 @app.command()

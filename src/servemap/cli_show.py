@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from tabulate import tabulate
 
-from servemap.measure.status import Live, PlannedRepeat
+from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.attempts import State
-from servemap.model.plan import PhaseItems
+from servemap.model.plan import CaseKey, PhaseItems
 
 WORDS: dict[State, str] = {
     "done": "done",
@@ -17,6 +17,16 @@ WORDS: dict[State, str] = {
     "changed": "changed, is measured again",
     "missing": "missing",
 }
+INVALID = "done, but invalid (measure again with -f)"
+
+
+def outdated(rows: Iterable[PlannedRepeat]) -> dict[CaseKey, str]:
+    """Return the repeats whose figures on disk no longer count, and why."""
+    return {
+        (row.variant, row.case, row.repeat): WORDS[row.state]
+        for row in rows
+        if row.state in ("changed", "damaged")
+    }
 
 
 def duration(seconds: float) -> str:
@@ -36,7 +46,7 @@ def plan_table(rows: Iterable[PlannedRepeat]) -> str:
                 row.variant,
                 row.case,
                 row.repeat,
-                WORDS[row.state],
+                INVALID if row.invalid else WORDS[row.state],
                 row.attempts,
                 duration(row.expected_s) + ("" if row.measured else " (guess)"),
             ]
@@ -50,7 +60,7 @@ def plan_table(rows: Iterable[PlannedRepeat]) -> str:
 def plan_summary(
     items: PhaseItems,
     rows: list[PlannedRepeat],
-    launches: dict[str, tuple[State, float]],
+    launches: dict[str, PlannedLaunch],
     nodes: dict[str, list[str]],
 ) -> str:
     """Return what an execution would do: launches, repeats, nodes, expected time."""
@@ -59,19 +69,27 @@ def plan_summary(
     started = [
         name
         for name in items.variants
-        if name in waiting or launches[name][0] not in ("done", "gave_up")
+        if not launches[name].attached
+        and (name in waiting or launches[name].state not in ("done", "gave_up"))
     ]
-    seconds = sum(row.expected_s for row in todo) + sum(launches[name][1] for name in started)
+    seconds = sum(row.expected_s for row in todo)
+    seconds += sum(launches[name].expected_s for name in started)
     guessed = sum(not row.measured for row in todo)
+    attached = bool(launches) and all(launch.attached for launch in launches.values())
+    starts = "" if attached else f" with {len(started)} server starts"
+    invalid = sum(row.invalid for row in rows)
+    invalid_text = f" ({invalid} of them invalid)" if invalid else ""
     lines = [
         f"baselines: {', '.join(items.baselines) or 'none'}",
         f"captures: {len(items.captures)}",
         *(
-            f"variant {name}: launch {launches[name][0]}, on {', '.join(nodes[name])}"
+            f"variant {name}: attached, never started"
+            if launches[name].attached
+            else f"variant {name}: launch {launches[name].state}, on {', '.join(nodes[name])}"
             for name in items.variants
         ),
-        f"repeats: {len(rows)} planned, {len(rows) - len(todo)} need nothing, "
-        f"{len(todo)} to measure with {len(started)} server starts",
+        f"repeats: {len(rows)} planned, {len(rows) - len(todo)} need nothing{invalid_text}, "
+        f"{len(todo)} to measure{starts}",
         f"expected: {duration(seconds)}"
         + (f" ({guessed} of {len(todo)} repeats are guesses)" if guessed else ""),
     ]
@@ -92,7 +110,9 @@ def status_lines(live: Live, rows: list[PlannedRepeat]) -> str:
         )
     else:
         lines.append("not running")
-    lines.append(f"repeats: {done} done, {len(left)} left, {len(rows)} planned")
+    invalid = sum(row.invalid for row in rows)
+    of_them = f" ({invalid} invalid)" if invalid else ""
+    lines.append(f"repeats: {done} done{of_them}, {len(left)} left, {len(rows)} planned")
     gave_up = [row for row in rows if row.state == "gave_up"]
     if gave_up:
         lines.append(f"given up: {', '.join(f'{row.variant}/{row.case}' for row in gave_up)}")
@@ -101,3 +121,14 @@ def status_lines(live: Live, rows: list[PlannedRepeat]) -> str:
     if live.stop_reason:
         lines.append(f"asked to stop after this case: {live.stop_reason}")
     return "\n".join(lines)
+
+
+def unfinished(left: int, planned: int, rendered: bool) -> str:
+    """Return why the report does not show everything that was measured."""
+    if left:
+        return f"{left} of {planned} planned repeats are still to be measured"
+    old = "the report is older than the newest repeat" if rendered else "there is no report yet"
+    return (
+        f"{old}: `snakemake --cores all`, with the same --configfile or --profile, brings it up to "
+        "date"
+    )

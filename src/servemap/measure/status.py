@@ -8,6 +8,7 @@ from typing import Any
 
 from servemap.model import attempts, results
 from servemap.model.attempts import State, read_json
+from servemap.model.cases import CaseSpec, FixedCase
 from servemap.model.plan import CaseKey
 from servemap.server.context import Context
 from servemap.server.events import read_events
@@ -15,6 +16,9 @@ from servemap.server.locks import holder_alive
 
 DEFAULT_CASE_S = 60.0
 DEFAULT_START_S = 60.0
+EMBEDDED_START_S = 10.0
+WINDOW_MARGIN_S = 2.0
+"""What a case takes beside its window: warm-up, the last wave, collectors."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class PlannedRepeat:
     attempts: int
     expected_s: float
     measured: bool
+    invalid: bool = False
 
     @property
     def runs(self) -> bool:
@@ -38,10 +43,13 @@ class PlannedRepeat:
 def planned_repeats(context: Context, *phases: str) -> list[PlannedRepeat]:
     """Return the repeats of some phases (all if none is named) in the planned order."""
     past = _past_durations(context)
-    return [_planned(context, key, past) for key in context.plan.items(*phases).repeats]
+    expected = _expected_durations(context, past)
+    return [_planned(context, key, past, expected) for key in context.plan.items(*phases).repeats]
 
 
-def _planned(context: Context, key: CaseKey, past: dict[str, float]) -> PlannedRepeat:
+def _planned(
+    context: Context, key: CaseKey, past: dict[str, float], expected: dict[str, float]
+) -> PlannedRepeat:
     variant, case_id, repeat = key
     case = context.plan.cases[case_id]
     folder = results.repeat_dir(context.run, variant, case_id, repeat)
@@ -54,9 +62,45 @@ def _planned(context: Context, key: CaseKey, past: dict[str, float]) -> PlannedR
     )
     if state == "done" and not (folder / "meta.json").exists():
         state = "missing"
-    measured = case_id in past
-    expected = past.get(case_id) or case.expected_s or DEFAULT_CASE_S
-    return PlannedRepeat(variant, case_id, repeat, state, len(records), expected, measured)
+    return PlannedRepeat(
+        variant,
+        case_id,
+        repeat,
+        state,
+        len(records),
+        expected[case_id],
+        case_id in past,
+        state == "done" and _invalid(folder, records[-1].number),
+    )
+
+
+def _invalid(folder: Path, attempt: int) -> bool:
+    """Whether the figures of this very attempt were derived and are not valid."""
+    metrics = read_json(folder / "metrics.json") or {}
+    return metrics.get("attempt") == attempt and metrics.get("verdict") == "invalid"
+
+
+def _expected_durations(context: Context, past: dict[str, float]) -> dict[str, float]:
+    """Return the seconds that each case should take.
+
+    The past comes first, then what the campaign says, then the case's window. A case of which
+    nothing is known is guessed as the median of the measured ones, else of all that are known.
+    """
+    cases = context.plan.cases
+    known = {name: past.get(name) or _declared_s(case) for name, case in cases.items()}
+    others = [past[name] for name in cases if name in past] or [s for s in known.values() if s]
+    guess = statistics.median(others) if others else DEFAULT_CASE_S
+    return {name: seconds or guess for name, seconds in known.items()}
+
+
+def _declared_s(case: CaseSpec) -> float | None:
+    if case.expected_s:
+        return case.expected_s
+    if isinstance(case, FixedCase):
+        window_s = case.min_window_s
+    else:
+        window_s = 2 * case.background.min_window_s  # once alone, once with the injection
+    return window_s + WINDOW_MARGIN_S if window_s else None
 
 
 def _past_durations(context: Context) -> dict[str, float]:
@@ -79,11 +123,38 @@ def launch_state(context: Context, variant: str) -> State:
     return attempts.state(records, sha256, context.policy.max_attempts)
 
 
+@dataclass(frozen=True)
+class PlannedLaunch:
+    """What is on disk for a variant's launch, and what a start costs; nothing where attached."""
+
+    state: State
+    expected_s: float
+    attached: bool = False
+
+
+def planned_launch(context: Context, variant: str) -> PlannedLaunch:
+    """Return the launch of a variant as `plan` shows it."""
+    attached = bool(context.server(variant).attach)
+    start_s = 0.0 if attached else expected_start_s(context, variant)
+    return PlannedLaunch(launch_state(context, variant), start_s, attached)
+
+
 def expected_start_s(context: Context, variant: str) -> float:
-    """Return how long a start of a variant took last time, or the default."""
+    """Return how long a start of a variant took last time, else that of others, else a guess."""
+    own = _last_start_s(context, variant)
+    if own is not None:
+        return own
+    others = [s for name in context.plan.variants if (s := _last_start_s(context, name))]
+    if others:
+        return statistics.median(others)
+    embedded = context.server(variant).engine == "llamacpp"
+    return EMBEDDED_START_S if embedded else DEFAULT_START_S
+
+
+def _last_start_s(context: Context, variant: str) -> float | None:
     launch = read_json(results.variant_dir(context.run, variant) / "launch.json") or {}
     seconds = launch.get("start_s")
-    return float(seconds) if isinstance(seconds, int | float) else DEFAULT_START_S
+    return float(seconds) if isinstance(seconds, int | float) else None
 
 
 @dataclass(frozen=True)
@@ -109,7 +180,7 @@ def live(context: Context) -> Live:
         holder,
         str(job.get("job")) if busy else None,
         (time.time_ns() - job["since_ns"]) / 1e9 if busy else None,
-        stop.get("reason") if stop.get("session") == holder.get("session") else None,
+        stop.get("reason") if running and stop.get("session") == holder.get("session") else None,
     )
 
 

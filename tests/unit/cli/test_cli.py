@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from servemap import cli
-from servemap.cli_show import duration, plan_summary, plan_table, status_lines
+from servemap.cli_show import duration, plan_summary, plan_table, status_lines, unfinished
 from servemap.measure.record import close_attempt, open_attempt
-from servemap.measure.status import Live, PlannedRepeat
+from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.plan import PhaseItems
 from servemap.server.context import Context
 from servemap.server.locks import describe_self
@@ -172,9 +172,23 @@ def test_table_gate_verify(servemap: Any, context: Context) -> None:
     assert (code, "its sha256 is not the recorded one" in said) == (1, True)
 
 
+def test_figures_of_another_spec_are_marked(servemap: Any, context: Context) -> None:
+    measured(context)
+    cases = [{"id": "c", "isl": 65, "osl": 8, "concurrency": 1}]
+    changed = fake_context(FakeNode(), campaign(cases=cases))
+    write_manifest(context.run_dir, changed.plan.campaign, {"session": "s2"})
+    for command in ("status", "table"):
+        said = servemap(command)[1]
+        assert "changed, is measured again" in said
+        assert "250" not in said
+    assert "0 of 2 repeats are valid" in said
+
+
 def test_report_and_finish(servemap: Any, context: Context) -> None:
     measured(context)
-    assert servemap("finish", "r")[0] == 0
+    code, said = servemap("finish", "r")
+    assert code == 0
+    assert "1 of 2 planned repeats are still to be measured; so far: results/r/report/" in said
     report = context.run_dir / "report"
     assert (report / "partial.html").exists()
     assert not (report / "index.html").exists(), "never a declared output"
@@ -222,15 +236,41 @@ def test_what_a_plan_says() -> None:
     assert "failed, given up (force with -f)" in table
     assert "1 min 00 s (guess)" in table
     items = PhaseItems(["net"], [(r.variant, r.case, r.repeat) for r in ROWS], [("v", "a")])
-    launches: Any = {"v": ("done", 5.0), "w": ("missing", 7.0)}
+    launches = {"v": PlannedLaunch("done", 5.0), "w": PlannedLaunch("missing", 7.0)}
     summary = plan_summary(items, ROWS, launches, {"v": ["n1"], "w": ["n1", "n2"]})
     assert "2 to measure with 1 server starts" in summary
     assert "expected: 1 min 27 s (1 of 2 repeats are guesses)" in summary
     assert "variant w: launch missing, on n1, n2" in summary
 
 
+def test_a_plan_says_what_is_done_but_invalid() -> None:
+    rows = [PlannedRepeat("v", "a", 1, "done", 1, 10, True, True), ROWS[2]]
+    assert "done, but invalid (measure again with -f)" in plan_table(rows)
+    items = PhaseItems([], [(r.variant, r.case, r.repeat) for r in rows], [])
+    launches = {"v": PlannedLaunch("done", 5.0), "w": PlannedLaunch("missing", 7.0)}
+    summary = plan_summary(items, rows, launches, {"v": ["n1"], "w": ["n1"]})
+    assert "1 need nothing (1 of them invalid), 1 to measure" in summary
+    idle = status_lines(Live(False, {}, None, None, None), rows)
+    assert "repeats: 1 done (1 invalid), 1 left, 2 planned" in idle
+
+
+def test_a_plan_with_an_attached_server_has_no_starts() -> None:
+    items = PhaseItems([], [(r.variant, r.case, r.repeat) for r in ROWS], [])
+    launches = {name: PlannedLaunch("missing", 0.0, attached=True) for name in "vw"}
+    summary = plan_summary(items, ROWS, launches, {"v": ["n1"], "w": ["n1"]})
+    assert "variant w: attached, never started" in summary
+    assert "server starts" not in summary
+    assert "expected: 1 min 20 s" in summary
+
+
+def test_why_a_report_is_not_whole() -> None:
+    assert unfinished(3, 8, True) == "3 of 8 planned repeats are still to be measured"
+    assert unfinished(0, 8, True).startswith("the report is older than the newest repeat: `snake")
+    assert unfinished(0, 8, False).startswith("there is no report yet: `snakemake")
+
+
 def test_a_launch_for_captures_alone_is_a_server_start() -> None:
-    launches: Any = {"v": ("missing", 5.0)}
+    launches = {"v": PlannedLaunch("missing", 5.0)}
     summary = plan_summary(PhaseItems([], [], [("v", "a")]), [], launches, {"v": ["n1"]})
     assert "0 to measure with 1 server starts" in summary
     assert "expected: 5.0 s" in summary

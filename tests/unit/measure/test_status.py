@@ -13,6 +13,7 @@ from servemap.measure.status import (
     expected_start_s,
     launch_state,
     live,
+    planned_launch,
     planned_repeats,
     without_metadata,
 )
@@ -67,9 +68,48 @@ def test_expected_durations_are_those_of_the_past(context: Context) -> None:
     assert 0 < row.expected_s < 60
 
 
+def test_a_repeat_that_is_done_may_be_invalid(context: Context) -> None:
+    folder = measured(context)
+    assert [row.invalid for row in planned_repeats(context)] == [False, False]
+    (folder / "metrics.json").write_text('{"attempt": 1, "verdict": "invalid"}')
+    assert [row.invalid for row in planned_repeats(context)] == [True, False]
+    measured(context)
+    assert not planned_repeats(context)[0].invalid, "the figures are of an older attempt"
+
+
+def test_durations_that_are_guessed(context: Context) -> None:
+    cases = [
+        {"id": "a", "isl": 64, "osl": 8, "concurrency": 1, "min_window_s": 4},
+        {"id": "b", "kind": "mixed", "inject": {"isl": 64, "osl": 1, "after_s": 1},
+         "background": {"isl": 64, "osl": 8, "concurrency": 1, "min_window_s": 5}},
+        {"id": "c", "isl": 64, "osl": 8, "concurrency": 1},
+        {"id": "d", "isl": 64, "osl": 8, "concurrency": 1, "min_window_s": 4, "expected_s": 30},
+    ]  # fmt: skip
+    phases = [{"id": "phase1", "cases": ["a", "b", "c", "d"], "variants": ["baseline"]}]
+    context = fake_context(FakeNode(), campaign(cases=cases, phases=phases))
+    assert [row.expected_s for row in planned_repeats(context)] == [6, 12, 12, 30]
+    with (context.run_dir / "events.jsonl").open("a") as handle:
+        for t_ns, event in ((0, "case_start"), (50_000_000_000, "case_end")):
+            facts = {"variant": "baseline", "case": "a", "repeat": 1, "status": "ok"}
+            handle.write(json.dumps({"t_ns": t_ns, "event": event, **facts}) + "\n")
+    rows = planned_repeats(context)
+    assert [row.expected_s for row in rows] == [50, 12, 50, 30]
+    assert [row.measured for row in rows] == [True, False, False, False]
+
+
+def test_an_attached_server_costs_no_start(context: Context) -> None:
+    server = {"engine": "vllm", "attach": "http://10.0.0.9:8000"}
+    other = fake_context(
+        FakeNode(), campaign(server=server, variables=[], variants=[{"id": "as-it-is"}])
+    )
+    launch = planned_launch(other, "as-it-is")
+    assert (launch.attached, launch.expected_s) == (True, 0)
+    assert not planned_launch(context, "baseline").attached
+
+
 def test_launches(context: Context) -> None:
     assert launch_state(context, "baseline") == "missing"
-    assert expected_start_s(context, "baseline") == 60
+    assert expected_start_s(context, "baseline") == 10
     sha256 = context.plan.spec_sha256("launch", "baseline")
     folder = context.run_dir / "server/baseline"
     keep_record(
@@ -78,8 +118,12 @@ def test_launches(context: Context) -> None:
     (folder / "launch.json").write_text('{"start_s": 4.5}')
     assert launch_state(context, "baseline") == "done"
     assert expected_start_s(context, "baseline") == 4.5
+    assert expected_start_s(context, "few") == 4.5, "as long as another variant took"
     (folder / "launch.json").write_text('{"start_s": null}')
-    assert expected_start_s(context, "baseline") == 60
+    assert expected_start_s(context, "baseline") == 10
+    server = {"engine": "vllm"}
+    real = fake_context(FakeNode(), campaign(server=server, variables=[], variants=[{"id": "v"}]))
+    assert expected_start_s(real, "v") == 60
 
 
 def test_a_campaign_that_runs_and_one_that_does_not(context: Context) -> None:
@@ -96,6 +140,9 @@ def test_a_campaign_that_runs_and_one_that_does_not(context: Context) -> None:
     assert live(context).stop_reason is None
     request_stop(context.run_dir, "s2", "stop", "lunch")
     assert live(context).stop_reason == "lunch"
+    session_path = context.run_dir / ".session.json"
+    session_path.write_text(json.dumps({**session, "start": 1}))
+    assert live(context).stop_reason is None, "a run that ended is not about to stop"
     (context.run_dir / ".session.json").write_text(json.dumps({**session, "start": 1}))
     assert not live(context).running
 
