@@ -5,7 +5,7 @@ from snakemake.utils import min_version
 min_version("9.19")
 
 
-if not config.get("run"):
+if not (config.get("run") or config.get("extends")):
 
     configfile: "config/config.yaml"
 

@@ -75,6 +75,14 @@ def test_example_campaigns_plan_without_their_machines(planner: Project, campaig
     assert not (planner.folder / "results").exists()
 
 
+def test_an_overlay_without_a_run_is_refused_and_is_not_the_demo(planner: Project) -> None:
+    (planner.folder / "overlay.yaml").write_text("extends: campaign.yaml\ntitle: other\n")
+    done = dry(planner, "--configfile", "overlay.yaml")
+    assert done.returncode != 0
+    assert "'campaign.yaml' has no name of its own" in done.stdout
+    assert "remedy: name the run" in done.stdout
+
+
 def test_profile_cluster_is_found_as_typed(planner: Project) -> None:
     done = dry(planner, "--profile", "cluster", "phase1")
     assert done.returncode == 0, done.stdout[-2000:]

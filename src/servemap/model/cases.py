@@ -77,9 +77,10 @@ class MixedCase(CaseBase):
     inject: Inject
 
 
-def _kind(value: Any) -> str:
-    kind = value.get("kind", "fixed") if isinstance(value, dict) else value.kind
-    return str(kind)
+def _kind(value: Any) -> str | None:
+    if isinstance(value, CaseBase):
+        return str(getattr(value, "kind", None))
+    return str(value.get("kind", "fixed")) if isinstance(value, dict) else None
 
 
 CaseSpec = Annotated[

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from servemap.model.campaign import Campaign
 from servemap.model.errors import ConfigError
+from servemap.model.wording import say_problems
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -56,8 +57,15 @@ def assemble(config: dict[str, Any]) -> dict[str, Any]:
     working directory.
 
     Raises:
-        ConfigError: a file is missing or the chain of `extends` goes in a circle.
+        ConfigError: a file is missing, the chain of `extends` goes in a circle, or the overlay
+            has no `run` of its own and would work in the other campaign's results.
     """
+    if config.get("extends") and not config.get("run"):
+        raise ConfigError(
+            f"the campaign that extends {config['extends']!r} has no name of its own",
+            "run",
+            "name the run: its results lie apart from those of the campaign that it extends",
+        )
     merged = dict(config)
     seen: list[str] = []
     while (parent := merged.get("extends")) is not None:
@@ -105,39 +113,10 @@ def load_campaign(path: Path) -> Campaign:
     return parse_campaign(assemble(read_yaml(path)), str(path))
 
 
-_REMEDIES = {
-    "extra_forbidden": "remove the key or mend its spelling; config/README.md lists all keys",
-    "missing": "add the key; config/README.md says what it means",
-}
-
-
 def _readable(error: ValidationError, where: str) -> ConfigError:
-    problems = error.errors()
-    lines = []
-    for problem in problems[:5]:
-        key = _key(problem["loc"])
-        value = problem["input"]
-        shown = "" if problem["type"] == "missing" else f" (value: {_short(value)})"
-        lines.append(f"{key}: {problem['msg'].removeprefix('Value error, ')}{shown}")
+    problems = say_problems(error.errors())
+    lines = [line for _, line, _ in problems[:5]]
     if len(problems) > 5:
         lines.append(f"and {len(problems) - 5} more")
-    first = problems[0]
-    key = _key(first["loc"])
-    return ConfigError(
-        "; ".join(lines),
-        f"{where}, key {key}",
-        _REMEDIES.get(first["type"], "give a value that the key allows (config/README.md)"),
-    )
-
-
-def _key(location: tuple[int | str, ...]) -> str:
-    """Return a dotted key; pydantic puts the kind of a case between its number and its key."""
-    parts = [str(part) for part in location]
-    if len(parts) > 2 and parts[0] == "cases" and parts[2] in ("fixed", "mixed"):
-        del parts[2]
-    return ".".join(parts)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    key, _, remedy = problems[0]
+    return ConfigError("; ".join(lines), f"{where}, key {key}", remedy)

@@ -12,6 +12,7 @@ from servemap.model.canon import file_sha256
 from servemap.model.cases import CaseSpec, FixedCase
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import PatchSpec, ServerSpec
+from servemap.model.wording import say_problems
 
 
 def variant_server(campaign: Campaign, variant: Variant) -> ServerSpec:
@@ -28,10 +29,9 @@ def variant_server(campaign: Campaign, variant: Variant) -> ServerSpec:
     try:
         return ServerSpec.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        _, line, _ = say_problems(error.errors(), "server.")[0]
         raise ConfigError(
-            f"variant {variant.id!r} makes server.{key} invalid: {first['msg']}",
+            f"variant {variant.id!r}: {line}",
             f"variants.{variant.id}.set",
             "give a value that the key allows; config/README.md lists them",
         ) from error

@@ -242,7 +242,7 @@ PHASE = {"id": "phase1", "cases": ["one"]}
         ),
         pytest.param(
             {"variants": [{"id": "v", "variable": "batch", "set": {"topology.tp": 0}}]},
-            "variant 'v' makes server.topology.tp invalid",
+            "variant 'v': server.topology.tp: must be ",
             "variants.v.set",
             id="value that does not fit",
         ),

@@ -42,9 +42,9 @@ def test_the_minimal_campaign_is_one() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("rnu", 1, "rnu: Extra inputs are not permitted (value: 1)"),
-        ("server.enigne", "x", "server.enigne: Extra inputs are not permitted (value: 'x')"),
-        ("cases.0.concurency", 2, "concurency: Extra inputs are not permitted (value: 2)"),
+        ("rnu", 1, "rnu: unknown key (value: 1)"),
+        ("server.enigne", "x", "server.enigne: unknown key (value: 'x')"),
+        ("cases.0.concurency", 2, "concurency: unknown key (value: 2)"),
         ("run", "Not A Slug", "(value: 'Not A Slug')"),
         ("run", "a/../b", "(value: 'a/../b')"),
         ("server.engine", "tgi", "(value: 'tgi')"),
@@ -58,6 +58,13 @@ def test_the_minimal_campaign_is_one() -> None:
         ("phases.0.id", "phase-1", "(value: 'phase-1')"),
         ("server.env", {"A-B": "1"}, "env.A-B"),
         ("scale", {"tokens_per_k": 0}, "(value: 0)"),
+        ("cases.0.kind", "mixd", "cases.0.kind: must be one of 'fixed', 'mixed' (value: 'mixd')"),
+        ("cases", [3], "cases.0: must be a mapping with the keys of a case (value: 3)"),
+        ("cases.0.warmup", "x", "cases.0.warmup: must be 'same', 'short' or 'none' (value: 'x')"),
+        ("server.env", {"A": 1}, "server.env.A: must be text or {secret: NAME}"),
+        ("server.args", {"a": {"b": 1}}, "server.args.a: must be true, false, a number, text"),
+        ("server.topology", 3, "server.topology: must be a mapping of keys to values (value: 3)"),
+        ("collectors", {"P X": {}}, "collectors.P X: must match pattern"),
     ],
 )
 def test_a_wrong_value_is_named(key: str, value: Any, says: str) -> None:
@@ -72,7 +79,7 @@ def test_a_wrong_value_is_named(key: str, value: Any, says: str) -> None:
 def test_a_missing_key_is_named(key: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse_campaign(changed(key, None))
-    assert error.value.what.startswith(f"{key}: Field required")
+    assert error.value.what.startswith(f"{key}: is missing")
     assert error.value.remedy.startswith("add the key")
 
 
@@ -154,12 +161,24 @@ def test_assembling_leaves_the_given_configuration_alone() -> None:
 
 def test_a_circle_of_extends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, "a.yaml", "extends: b.yaml\n")
+    write(tmp_path, "a.yaml", "run: a\nextends: b.yaml\n")
     write(tmp_path, "b.yaml", "extends: a.yaml\n")
     with pytest.raises(ConfigError) as error:
         load_campaign(Path("a.yaml"))
     assert "extends itself" in error.value.what
     assert (error.value.where, error.value.remedy) == ("extends", "break the circle")
+
+
+def test_an_overlay_without_a_run_of_its_own_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "base.yaml", "run: base\n")
+    with pytest.raises(ConfigError) as error:
+        assemble({"extends": "base.yaml", "title": "t"})
+    assert "'base.yaml' has no name of its own" in error.value.what
+    assert error.value.where == "run"
+    assert error.value.remedy.startswith("name the run")
 
 
 def test_nodes_come_from_the_inventory(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""What is wrong with a value of the campaign file, in words instead of pydantic's."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+REMEDIES = {
+    "extra_forbidden": "remove the key or mend its spelling; config/README.md lists all keys",
+    "missing": "add the key; config/README.md says what it means",
+}
+OTHER_REMEDY = "give a value that the key allows (config/README.md)"
+
+_UNIONS = {
+    "args": "must be true, false, a number, text or a list of texts",
+    "env": "must be text or {secret: NAME}; quote numbers, true and false",
+    "request": "must be true, false, a number or text",
+}
+"""Free-form mappings below `server` whose values may have several types."""
+
+_SHOULD = re.compile(r"^(?:Input|String|Value|List|Dictionary|Tuple) should ")
+_AFTER = re.compile(r" after validation, not (\d+)$")
+
+
+def say_problem(problem: Any) -> str:
+    """Return what is wrong with the value that one of pydantic's errors is about."""
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        return "unknown key"
+    if kind == "missing":
+        return "is missing"
+    if kind == "union_tag_invalid":
+        return f"must be one of {problem['ctx']['expected_tags']}"
+    if kind == "union_tag_not_found":
+        return "must be a mapping with the keys of a case"
+    if kind in ("model_type", "dict_type"):
+        return "must be a mapping of keys to values"
+    text = _SHOULD.sub("must ", problem["msg"].removeprefix("Value error, "))
+    return _AFTER.sub(r", not \1", text)
+
+
+def say_problems(problems: Iterable[Any], prefix: str = "") -> list[tuple[str, str, str]]:
+    """Return the key, the whole line and the remedy of each error, one for each value.
+
+    Args:
+        problems: pydantic's errors.
+        prefix: what stands before their keys, such as `server.`.
+    """
+    found: dict[str, tuple[str, str, str]] = {}
+    for problem in problems:
+        kind = problem["type"]
+        location = [str(part) for part in problem["loc"] if part != "[key]"]
+        path = [*prefix.split(".")[:-1], *location]
+        value, said = problem["input"], say_problem(problem)
+        if path[0] == "server" and len(path) > 3 and path[1] in _UNIONS:
+            # One error for each type that it might have been.
+            path, said = path[:3], _UNIONS[path[1]]
+            kind = "union"
+        if len(path) > 2 and path[0] == "cases" and path[2] in ("fixed", "mixed"):
+            del path[2]  # pydantic puts the kind of a case between its number and its key
+        if kind == "union_tag_invalid":
+            path, value = [*path, "kind"], problem["ctx"]["tag"]
+        key = ".".join(path)
+        shown = "" if kind in ("missing", "union") else f" (value: {_short(value)})"
+        found.setdefault(key, (key, f"{key}: {said}{shown}", REMEDIES.get(kind, OTHER_REMEDY)))
+    return list(found.values())
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
