@@ -72,8 +72,8 @@ def _check_drift(context: Context, variant: str) -> list[str]:
             "drift",
             f"the frozen facts no longer hold: {'; '.join(found)}",
             str(results.run_dir(context.run) / "freeze"),
-            "restore the environment, freeze anew with -f on the freeze file, or set "
-            "policy.on_drift: mark",
+            "restore the environment; or freeze anew with -f on freeze/NODE.json, which makes "
+            "every launch and case of that node run again; or set policy.on_drift: mark",
         )
     return found
 

@@ -141,12 +141,21 @@ def drift(frozen_facts: dict[str, Any], now: dict[str, Any]) -> list[str]:
         if (current := _packages(now).get(name)) != version:
             found.append(f"package {name} was {version}, is {current or 'gone'}")
     models_before, models_after = _models(frozen_facts), _models(now)
+    for path, error in _model_errors(now).items() - _model_errors(frozen_facts).items():
+        if not any(name.startswith(f"{path}:") for name in models_before):  # else they are gone
+            found.append(f"{path}: {error}")
     for path in models_before.keys() | models_after.keys():
         if models_before.get(path) != models_after.get(path):
-            found.append(
-                f"file {path} changed: {models_before.get(path)} -> {models_after.get(path)}"
-            )
+            found.append(_say_file(path, models_before.get(path), models_after.get(path)))
     return sorted(found)
+
+
+def _say_file(name: str, before: str | None, after: str | None) -> str:
+    folder, _, file = name.rpartition(":")
+    path = folder if Path(folder).name == file else name  # the model is this one file
+    if after is None:
+        return f"file {path} is gone"
+    return f"file {path} is new" if before is None else f"file {path} changed: {before} -> {after}"
 
 
 def _packages(facts: dict[str, Any]) -> dict[str, str]:
@@ -160,6 +169,10 @@ def _models(facts: dict[str, Any]) -> dict[str, str]:
         for item in model.get("files", []):
             name = f"{model.get('path')}:{item.get('name')}"
             found[name] = str(item.get("sha256") or item.get("errors"))
-        for error in model.get("errors", []):
-            found[str(model.get("path"))] = str(error)
     return found
+
+
+def _model_errors(facts: dict[str, Any]) -> dict[str, str]:
+    """Return why a whole model could not be read, by its path."""
+    models = facts.get("models", {}).get("models", [])
+    return {str(m.get("path")): "; ".join(map(str, m["errors"])) for m in models if m.get("errors")}

@@ -82,7 +82,7 @@ def run_gates(
     checks: list[Check] = []
     if started is not None:
         checks += [check_process(started), check_port(started)]
-    checks.append(check_completion(endpoints, model, timeout_s))
+    checks.append(check_completion(endpoints, model, timeout_s, attached=started is None))
     models = fetch(endpoints.models, timeout_s)
     props = fetch(endpoints.props, timeout_s) if endpoints.props else None
     effective = adapter.read_back(
@@ -147,7 +147,9 @@ def check_port(started: Started) -> Check:
     return Check("port", True, "; ".join(owner.text for owner in owners))
 
 
-def check_completion(endpoints: Endpoints, model: ModelSpec, timeout_s: float) -> Check:
+def check_completion(
+    endpoints: Endpoints, model: ModelSpec, timeout_s: float, *, attached: bool = False
+) -> Check:
     """Check that the model produces one token for a prompt of token ids, as cases send it."""
     low, high = model.vocab
     body = {
@@ -160,12 +162,11 @@ def check_completion(endpoints: Endpoints, model: ModelSpec, timeout_s: float) -
     reply = fetch(endpoints.completions, timeout_s, body)
     if reply.error is None and _has_choice(reply.json):
         return Check("completion", True, f"{reply.url} produced a token")
-    return Check(
-        "completion",
-        False,
-        reply.evidence,
-        "see the server's log; the answer to /v1/completions must be a completion",
-    )
+    remedy = "see the server's log; the answer to /v1/completions must be a completion"
+    if attached and reply.status is None:
+        base = endpoints.completions.removesuffix("/v1/completions")
+        remedy = f"nothing answers at {base}: start that server or mend server.attach"
+    return Check("completion", False, reply.evidence, remedy)
 
 
 def _has_choice(answer: Any) -> bool:

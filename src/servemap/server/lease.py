@@ -50,12 +50,7 @@ def take_lease(node: str, run_dir: Path) -> None:
     owner = describe_self(run=str(run_dir.resolve()), node=node)
     with _guard() as path:
         holder = read_holder(path)
-        if holder and holder_alive(holder) and holder.get("pid") != owner["pid"]:
-            raise LockedError(
-                f"node {node} is driven by {say_holder(holder)}: run {holder.get('run', '?')}",
-                str(path),
-                "wait until that campaign ends, or stop it with `servemap stop --after-case`",
-            )
+        _refuse_held(node, holder)
         temporary = path.with_name(f"lease.{os.getpid()}.tmp")
         temporary.write_text(json.dumps(owner), encoding="utf-8")
         temporary.chmod(0o644)
@@ -68,6 +63,27 @@ def take_lease(node: str, run_dir: Path) -> None:
                 str(path),
                 "ask that user to remove the file",
             ) from None
+
+
+def check_lease(node: str) -> None:
+    """Refuse a machine that another campaign drives; takes and writes nothing.
+
+    Raises:
+        LockedError: a living controller of another run or user holds it.
+    """
+    _refuse_held(node, read_holder(lease_dir() / "lease.json"))
+
+
+def _refuse_held(node: str, holder: dict[str, Any]) -> None:
+    if not holder_alive(holder) or holder.get("pid") == os.getpid():
+        return
+    run = Path(str(holder.get("run", "?")))
+    raise LockedError(
+        f"node {node} is driven by {say_holder(holder)}: run {run}",
+        str(lease_dir() / "lease.json"),
+        f"wait until that campaign ends, or stop it from {run.parent.parent} with "
+        f"`servemap stop {run.name} --after-case --reason TEXT`",
+    )
 
 
 def release_lease(run_dir: Path) -> None:

@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 from typing import TextIO
 
+from servemap.engines.registry import get_adapter
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import LockedError, ResultsError, ServemapError
 from servemap.onnode.redact import redact_text
@@ -14,7 +15,7 @@ from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.ending import stop_server
 from servemap.server.events import append_event
-from servemap.server.lease import release_lease, take_lease
+from servemap.server.lease import check_lease, release_lease, take_lease
 from servemap.server.locks import describe_self, fence_orphan, read_holder, say_holder, try_lock
 from servemap.server.manifest import check_manifest, write_manifest
 
@@ -27,6 +28,7 @@ def begin(context: Context) -> None:
     """Take the run and its nodes for this process, and fence what a dead controller left.
 
     Raises:
+        ConfigError: this version cannot reach a node or start an engine of the campaign.
         LockedError: another controller drives the run or a node.
         ResultsError: the results folder is another campaign's or another version's, or cannot be
             written.
@@ -44,17 +46,23 @@ def begin(context: Context) -> None:
 def _begin(context: Context) -> None:
     run_dir = context.run_dir
     check_manifest(run_dir, context.plan.campaign)
+    _check_drivable(context)
     session = describe_self(
         session=str(uuid.uuid4()), argv=[redact_text(word) for word in sys.argv]
     )
     lock_path = run_dir / ".lock"
+    if not lock_path.exists():
+        # A run that never began has no lock to ask, and a refused one leaves no folder.
+        for node in context.nodes:
+            check_lease(node)
     handle = try_lock(lock_path, session)
     if handle is None:
         holder = read_holder(lock_path)
         raise LockedError(
             f"run {context.run!r} is already driven by {say_holder(holder)}",
             str(lock_path),
-            "watch it with `servemap status`, end it with `servemap stop --after-case`",
+            f"watch it with `servemap status {context.run}`, end it with "
+            f"`servemap stop {context.run} --after-case --reason TEXT`",
         )
     _run_lock.append(handle)
     for node in context.nodes:
@@ -66,6 +74,17 @@ def _begin(context: Context) -> None:
     if fenced:
         append_event(run_dir, "fence", pid=fenced.get("pid"), job=fenced.get("job"))
     threading.Thread(target=_renew, args=(context,), name="renew", daemon=True).start()
+
+
+def _check_drivable(context: Context) -> None:
+    """Refuse what this version can only plan for: other transports, engines it cannot start.
+
+    Raises:
+        ConfigError: names the node or the engine.
+    """
+    _ = context.nodes  # connects to each
+    for variant in context.plan.items().variants:
+        get_adapter(context.server(variant))
 
 
 def _renew(context: Context) -> None:

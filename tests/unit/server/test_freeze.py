@@ -43,12 +43,26 @@ def changed(section: str, value: Any) -> dict[str, Any]:
         ),
         (
             changed("models", {"models": [{"path": "m", "errors": ["no such file"]}]}),
-            ["file m changed: None -> no such file", "file m:w.gguf changed: aa -> None"],
+            ["file m:w.gguf is gone"],
+        ),
+        (
+            changed("models", {"models": [
+                {"path": "m", "files": [{"name": "w.gguf", "sha256": "aa"},
+                                        {"name": "x", "sha256": "bb"}]},
+                {"path": "extra", "errors": ["no such file"]}]}),
+            ["extra: no such file", "file m:x is new"],
         ),
     ],
 )  # fmt: skip
 def test_drift_is_named(now: dict[str, Any], said: list[str]) -> None:
     assert drift(FACTS, now) == said
+
+
+def test_a_model_that_is_one_file_is_named_by_its_path() -> None:
+    before = {"models": {"models": [
+        {"path": "a/w.gguf", "files": [{"name": "w.gguf", "sha256": "aa"}]}]}}  # fmt: skip
+    gone = {"models": {"models": [{"path": "a/w.gguf", "errors": ["no such file or folder"]}]}}
+    assert drift(before, gone) == ["file a/w.gguf is gone"]
 
 
 def test_a_section_that_could_not_be_taken_is_drift_and_no_crash() -> None:

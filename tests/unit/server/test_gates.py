@@ -208,6 +208,15 @@ def test_nothing_answers() -> None:
         ("context", None),
     ]
     assert "refused" in checks[0].evidence
+    assert checks[0].remedy == (
+        "nothing answers at http://127.0.0.1:9: start that server or mend server.attach"
+    )
+
+
+def test_an_attached_server_that_answers_wrongly_is_not_a_dead_one(fake: Fake) -> None:
+    fake.answers["/v1/completions"] = b"<html>"
+    (check,) = [c for c in run_gates(LlamaCpp(), fake.url, MODEL).checks if c.ok is False]
+    assert check.remedy.startswith("see the server's log")
 
 
 @pytest.mark.parametrize(

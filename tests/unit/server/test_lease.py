@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from servemap.model.errors import LockedError
-from servemap.server.lease import lease_dir, release_lease, take_lease
+from servemap.server.lease import check_lease, lease_dir, release_lease, take_lease
 from servemap.server.locks import describe_self, read_holder
 
 
@@ -50,6 +50,20 @@ def test_taken_and_given_back(tmp_path: Path) -> None:
     release_lease(tmp_path / "run")
     assert holder() == {}
     release_lease(tmp_path / "run")
+
+
+def test_asking_who_holds_it_takes_nothing(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
+    check_lease("n1")
+    assert not lease_dir().exists()
+    held_by(other, "/theirs/results/long-run")
+    with pytest.raises(LockedError) as caught:
+        check_lease("n1")
+    assert caught.value.remedy.endswith(
+        "stop it from /theirs with `servemap stop long-run --after-case --reason TEXT`"
+    )
+    ours = describe_self(run="/ours")
+    (lease_dir() / "lease.json").write_text(json.dumps(ours))
+    check_lease("n1")
 
 
 def test_a_living_holder_is_not_robbed(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:

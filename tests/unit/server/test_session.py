@@ -1,14 +1,16 @@
 """A controller's session: what it takes, what it refuses, what it gives back."""
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from servemap.measure.setup import load_context
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import LockedError, ResultsError, ServemapError
+from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
 from servemap.server import session
 from servemap.server.context import Context
 from servemap.server.events import append_event, read_events
@@ -63,13 +65,58 @@ def test_begin_and_end(context: Context) -> None:
 def test_a_run_that_is_driven_is_refused_and_left_alone(context: Context) -> None:
     other = try_lock(context.run_dir / ".lock", describe_self(session="theirs"))
     assert other is not None
-    with pytest.raises(LockedError, match="run 'r' is already driven by pid"):
+    with pytest.raises(LockedError, match="run 'r' is already driven by pid") as caught:
         session.begin(context)
+    assert "`servemap stop r --after-case --reason TEXT`" in caught.value.remedy
     session.end(context, "the campaign ended with an error", snakemake_log())
     assert names(context) == []
     assert context.session == "s1"
     assert not lease_dir().exists()
     other.close()
+
+
+def test_a_refused_controller_leaves_nothing_of_a_run_that_never_began(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(context.run_dir)
+
+    def held(node: str) -> None:
+        raise LockedError(f"node {node} is driven by somebody", "lease.json", "wait")
+
+    monkeypatch.setattr(session, "check_lease", held)
+    with pytest.raises(LockedError, match="node n1 is driven by somebody"):
+        session.begin(context)
+    assert not Path("results/r").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"server": {"engine": "vllm"}}, "engine vllm"),
+        ({"server": {"engine": "sglang"}}, "engine sglang"),
+        ({"nodes": [{"id": "n1", "transport": "ssh"}]}, "'n1' has transport 'ssh'"),
+    ],
+)
+def test_what_can_only_be_planned_is_refused_before_anything_is_touched(
+    context: Context, change: dict[str, object], said: str
+) -> None:
+    shutil.rmtree(context.run_dir)
+    variants = [{"id": "baseline"}]
+    other = load_context(campaign(**change, variables=[], variants=variants))
+    with pytest.raises(ConfigError, match=said):
+        session.begin(other)
+    session.end(other, "the campaign ended with an error", snakemake_log())
+    assert not Path("results").exists() or not list(Path("results").iterdir())
+    assert not lease_dir().exists()
+
+
+def test_an_attached_server_of_any_engine_may_be_measured(context: Context) -> None:
+    server = {"engine": "vllm", "attach": "http://127.0.0.1:9"}
+    variants = [{"id": "baseline"}]
+    session.begin(
+        fake_context(FakeNode(), campaign(server=server, variables=[], variants=variants))
+    )
+    assert names(context) == ["session_begin"]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_in_words(
