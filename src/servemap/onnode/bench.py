@@ -1,7 +1,8 @@
 """`bench`: send the load of a specification, record every request, write the files.
 
-Exit codes: 0 done (failed requests included), 1 the client could not do its job, 2 refused
-input, 3 the results could not be written.
+Exit codes: 0 done (some requests may have failed), 1 no request succeeded or the client could not
+do its job (client.json's status tells the two apart), 2 refused input, 3 the results could not be
+written.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from .load_output import WriteError, write_json
 from .load_prompts import parse_target
 from .load_run import Run
 from .load_spec import LoadSpec, SpecError, load_spec, parse_spec
-from .load_summary import summary_lines
+from .load_summary import say_no_success, summary_lines, vocab_hint
 
 
 def main(argv: List[str]) -> int:
@@ -23,6 +24,7 @@ def main(argv: List[str]) -> int:
     options = vars(_parser().parse_args(argv))
     out = options.pop("out")
     try:
+        own_vocab = "vocab" in options or "spec" in options
         spec, own = _read_options(options)
         target = parse_target(spec.url, spec.endpoint)
         api_key = _api_key(spec.api_key_env)
@@ -42,6 +44,9 @@ def main(argv: List[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if run.client["status"] != "ok":
         return _complain("; ".join(run.client["reasons"]), 1)
+    if not run.client["counts"]["ok"]:
+        hint = "" if own_vocab else vocab_hint(run.errors)
+        return _complain(say_no_success(run.errors) + hint, 1)
     return 0
 
 

@@ -1,8 +1,12 @@
 """A few figures for the person at the terminal; the results are made from the raw records."""
 
+import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .load_records import first_token_event
+
+# llama.cpp: "Prompt contains invalid tokens"; vLLM: "Token id N is out of vocabulary".
+_FOREIGN_TOKENS = re.compile(r"invalid tokens|out of vocab|vocab(?:ulary)?[ _]size", re.IGNORECASE)
 
 
 class Figures(NamedTuple):
@@ -37,6 +41,19 @@ def percentile(values: List[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
+def say_no_success(errors: Dict[str, Tuple[int, str]]) -> str:
+    """Say that every request failed, and of what."""
+    kinds = ", ".join(f"{count} x {kind}" for kind, (count, _) in errors.items())
+    return f"no request succeeded: {kinds}"
+
+
+def vocab_hint(errors: Dict[str, Tuple[int, str]]) -> str:
+    """Return the remedy where a server refused the prompts' token ids; else nothing."""
+    if any(_FOREIGN_TOKENS.search(first) for _, first in errors.values()):
+        return "; give --vocab LO:HI within the model's vocabulary"
+    return ""
+
+
 def summary_lines(
     found: List[Figures], errors: Dict[str, Tuple[int, str]], client: Dict[str, Any]
 ) -> List[str]:
@@ -48,6 +65,8 @@ def summary_lines(
         "{planned} planned".format(**counts),
     ]
     lines += [f"  {count} {kind}: {first}" for kind, (count, first) in errors.items()]
+    if not counts["ok"] and errors:
+        lines.append(f"  {say_no_success(errors)}")
     rows = (
         ("TTFT", [item.ttft_s for item in found]),
         ("TPOT", [item.tpot_s for item in found if item.tpot_s is not None]),

@@ -250,7 +250,7 @@ def test_failures_are_told_apart(tmp_path):
     # The first request went out on a connection made ahead, so its closing may be retried.
     assert got.errors() == [kind for kind, _ in kinds[1:]]
     assert got.client["status"] == "ok"
-    assert got.code == 0
+    assert got.code == 1, "no request succeeded"
     assert got.client["counts"]["failed"] == len(kinds) - 1
 
 
@@ -260,6 +260,28 @@ def test_a_share_of_refusals_is_counted(tmp_path):
         got = run(tmp_path, spec_of(server.url, closed(concurrency=4, num_prompts=40)))
     counts = got.client["counts"]
     assert (counts["ok"], counts["failed"], counts["sent"]) == (28, 12, 40)
+    assert got.code == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message", "hint"),
+    [
+        ("", "Prompt contains invalid tokens", True),
+        ("", "Token id 3999 is out of vocabulary", True),
+        ("--vocab 10:500", "Prompt contains invalid tokens", False),
+        ("", "overloaded", False),
+    ],
+)
+def test_no_request_succeeds(tmp_path, capsys, more: str, message: str, hint: bool):
+    refusal = answer("400 Bad", json.dumps({"error": {"message": message}}).encode())
+    with ScriptServer(lambda n, body: [refusal]) as server:
+        line = f"--url {server.url} --model m --num-prompts 3 --out {tmp_path / 'out'} {more}"
+        got = Results(bench.main(line.split()), tmp_path / "out")
+    assert (got.code, got.client["status"]) == (1, "ok")
+    said = capsys.readouterr()
+    assert "no request succeeded: 3 x http" in said.out
+    assert said.err.startswith("bench: no request succeeded: 3 x http")
+    assert ("--vocab LO:HI" in said.err) is hint
 
 
 def test_nobody_listens(tmp_path):
