@@ -1,10 +1,11 @@
 """A report as one HTML file that makes no network request."""
 
 import json
+import re
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from servemap.report.document import Document
@@ -20,11 +21,17 @@ def to_html(document: Document) -> str:
         lstrip_blocks=True,
     )
     environment.filters["script_json"] = script_json
+    environment.filters["breakable"] = breakable
     plots = [plot for section in document.sections for plot in section.plots]
     return environment.get_template("report.html.j2").render(
         document=document,
         plotly=Markup(get_plotlyjs()) if plots else None,
     )
+
+
+def breakable(text: str) -> Markup:
+    """Return escaped text that a narrow column breaks after `_` and `/`, not inside a word."""
+    return Markup(re.sub("(?<=[_/])(?=[^_/])", "<wbr>", str(escape(text))))
 
 
 def script_json(value: Any) -> Markup:

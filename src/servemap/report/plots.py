@@ -19,13 +19,19 @@ MOST_TELEMETRY_PLOTS = 40
 
 _INK = "#222"
 _FONT = {"family": "system-ui, sans-serif", "size": 12, "color": _INK}
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+_SYMBOLS = (
+    "circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "pentagon",
+    "cross", "hexagram",
+)  # fmt: skip
 
 Figure = dict[str, Any]
 
 
 def throughput_plots(run: Run) -> list[Plot]:
-    """Return output and input tok/s over concurrency, one line a variant and length pair."""
+    """Return output and input tok/s over concurrency, one line a variant and length pair.
+
+    Colours tell variants apart, symbols length pairs; a pair of one point is also written there.
+    """
     # A mixed case's background is no point of the map: it is there twice, once disturbed.
     concurrency = {
         (r["variant"], r["case"]): r["concurrency"] for r in run.rows if r["kind"] != "mixed"
@@ -39,10 +45,14 @@ def throughput_plots(run: Run) -> list[Plot]:
         return []
     figure = _grid(("Output tok/s", "Input tok/s, logarithmic"), 0.07, 400)
     lengths = list(dict.fromkeys(pair for _, pair in lines))
+    written: set[str] = set()
     for (variant, pair), rows in lines.items():
         points = sorted(rows, key=lambda row: concurrency[(row["variant"], row["case"])])
         colour = _colour(run.variants.index(variant))
-        dash = _DASHES[lengths.index(pair) % len(_DASHES)]
+        symbol = _SYMBOLS[lengths.index(pair) % len(_SYMBOLS)]
+        # Variants lie close together: the text at the first one's point is enough.
+        label = safe(pair) if len(rows) == 1 and pair not in written else ""
+        written.add(pair)
         for panel, name in enumerate(("agg_output_tps", "input_tok_s")):
             if name == "agg_output_tps" and points[0]["osl"] == 1:
                 continue  # a prefill case's one token is no output throughput
@@ -52,12 +62,17 @@ def throughput_plots(run: Run) -> list[Plot]:
                     "x": [concurrency[(variant, row["case"])] for row in points],
                     "y": [row[f"{name}_mean"] for row in points],
                     "error_y": _half_widths(points, name),
-                    "text": [safe(row["case"]) for row in points],
+                    "hovertext": [safe(row["case"]) for row in points],
+                    "text": [label] * len(points),
+                    "textposition": "top right",
+                    "textfont": {"size": 11},
+                    "mode": "lines+markers+text" if label else "lines+markers",
+                    "cliponaxis": False,
                     "name": safe(f"{variant}, {pair}"),
                     "legendgroup": safe(f"{variant} {pair}"),
                     "showlegend": name == "input_tok_s",
-                    "line": {"color": colour, "dash": dash},
-                    "marker": {"color": colour, "size": 8},
+                    "line": {"color": colour, "width": 1.5},
+                    "marker": {"color": colour, "size": 9, "symbol": symbol},
                 }
             )
     values = sorted({value for value in concurrency.values() if value})

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 from runbuilder import write_json
 
-from servemap.report.html import script_json
+from servemap.report.html import breakable, script_json
 from servemap.report.render import render
 
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -20,6 +20,7 @@ class Page(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.tags, self.scripts, self.words, self.ids, self.cells = [], [], [], [], []
         self._script = None
+        self._after_wbr = False
         self.feed(text)
         self.text = " ".join(self.words)
 
@@ -31,6 +32,7 @@ class Page(HTMLParser):
             self.cells.append((attributes.get("class", ""), ""))
         if tag == "script":
             self._script = attributes.get("type", "javascript")
+        self._after_wbr = tag == "wbr"
 
     def handle_endtag(self, tag):
         if tag == "script":
@@ -41,8 +43,11 @@ class Page(HTMLParser):
             self.scripts.append((self._script, data))
         else:
             self.words.append(data)
-            if self.cells and not self.cells[-1][1]:
-                self.cells[-1] = (self.cells[-1][0], data)
+            if self._after_wbr:
+                self.words[-2:] = ["".join(self.words[-2:])]
+            if self.cells and (self._after_wbr or not self.cells[-1][1]):
+                self.cells[-1] = (self.cells[-1][0], self.cells[-1][1] + data)
+            self._after_wbr = False
 
     @property
     def figures(self):
@@ -157,6 +162,24 @@ def test_figures_are_what_plotly_takes(page):
     assert len(html.figures) == 16
     for figure in html.figures:
         go.Figure(figure)
+
+
+def test_length_pairs_have_symbols_and_single_points_are_labelled(page):
+    _, html = page
+    lines = [t for t in html.figures[0]["data"] if t["showlegend"]]
+    symbols = {t["name"].partition(", ")[2]: t["marker"]["symbol"] for t in lines}
+    assert len(set(symbols.values())) == len(symbols) > 2
+    assert all(t["marker"]["symbol"] == symbols[t["name"].partition(", ")[2]] for t in lines)
+    labels = [t["text"][0] for t in lines if "text" in t["mode"]]
+    assert labels, "there is a length pair of one point"
+    assert len(set(labels)) == len(labels), "written at the first variant's point only"
+    for trace in lines:
+        pair = trace["name"].partition(", ")[2]
+        assert trace["text"] == [pair if "text" in trace["mode"] else ""] * len(trace["x"])
+
+
+def test_names_break_after_underscores_and_slashes_only():
+    assert breakable("a_b__c/d<e>") == "a_<wbr>b__<wbr>c/<wbr>d&lt;e&gt;"
 
 
 def test_latency_points_end_in_the_tables_numbers(page):
