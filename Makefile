@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
 
-.PHONY: demo test lint unit bench clean
+.PHONY: demo test lint bench clean
 
 $(VENV)/.base: requirements/base.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -37,7 +37,7 @@ lint: $(VENV)/.dev
 
 test: $(VENV)/.dev
 	$(MAKE) lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 bench: $(VENV)/.base
 	$(BIN)/python -m benchmarks

@@ -21,6 +21,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     project = Project.create(tmp_path_factory.mktemp("finished") / "project", free_port())
     run = project.snakemake()
     assert run.code == 0, run.text[-4000:]
+    (project.folder / "first-run.log").write_text(run.text)
     yield project
     project.clean_up()
 

@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.workflow.harness import Project, Run
+from tests.workflow.harness import ROOT, Project, Run
 
 REPORT = Counter({"summary": 1, "snapshot": 1, "report": 1})
 DECODE = ["decode/r1", "decode/r2"]
@@ -46,6 +47,32 @@ def test_fresh_campaign_runs_each_job_once_in_the_planned_order(finished: Projec
         ("case_start", "few-slots", "decode", 1),
         ("case_start", "few-slots", "decode", 2),
     ]
+
+
+def test_nothing_of_ours_runs_beside_a_measuring_job(finished: Project) -> None:
+    """Where the controller is measured, measuring jobs take all cores and the one server."""
+    text = (finished.folder / "first-run.log").read_text()
+    blocks = re.findall(r"^(?:local)?rule (\w+):\n(.*?)(?=^\[|^Execute)", text, flags=re.M | re.S)
+    measuring = [body for rule, body in blocks if rule in ("launch", "case", "baseline", "patch")]
+    assert len(measuring) == 2 + 6 + 1 + 2
+    for body in measuring:
+        assert "threads: 2" in body
+        assert "server=1" in body
+
+
+def test_the_workflow_uses_none_of_the_directives_that_were_tried_and_rejected() -> None:
+    """Each of them lost results or measured again what was done (design.md, Lifecycle 12)."""
+    rules = [ROOT / "Snakefile", *(ROOT / "workflow/rules").glob("*.smk")]
+    for path in rules:
+        code = "\n".join(
+            line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")
+        )
+        found = re.findall(
+            r"\b(service|temp|ancient|protected)\(|^\s*(group|run|checkpoint)\b.*:$",
+            code,
+            flags=re.M,
+        )
+        assert not found, f"{path.name}: {found}"
 
 
 def test_one_case_changed(done: Project) -> None:
