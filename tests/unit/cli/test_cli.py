@@ -1,6 +1,7 @@
 """The command `servemap`: every command, and every error in words."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -197,6 +198,18 @@ def test_report_and_finish(servemap: Any, context: Context) -> None:
     assert servemap("finish", "r")[0] == 0
     assert not list(report.glob("partial.*")), "the whole report replaces the partial one"
     assert "report:" in servemap("table")[1]
+
+
+def test_a_report_that_is_only_stale_is_called_so(servemap: Any, context: Context) -> None:
+    phases = [{"id": "phase1", "cases": ["c"], "variants": ["baseline"]}]
+    whole = fake_context(FakeNode(), campaign(phases=phases))
+    write_manifest(context.run_dir, whole.plan.campaign, {"session": "s2"})
+    measured(context)
+    assert servemap("report")[0] == 0
+    meta = measured(context) / "meta.json"
+    os.utime(meta, (meta.stat().st_mtime + 10,) * 2)
+    said = servemap("finish", "r")[1]
+    assert said.startswith("the report is older than the newest repeat: `snakemake --cores all`")
 
 
 def test_the_load_client_alone(servemap: Any) -> None:

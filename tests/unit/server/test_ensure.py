@@ -221,6 +221,7 @@ def test_drift_refuses(node: FakeNode, answers: Answers) -> None:
     with pytest.raises(NotRunError, match=r"n1: kernel.release was '5.15', is '6.1'") as caught:
         ensure_server(context, "baseline")
     assert caught.value.cause == "drift"
+    assert "freeze/NODE.json, which makes every launch and case of that node" in caught.value.remedy
     assert node.starts() == 0
 
 
