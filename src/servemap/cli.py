@@ -188,16 +188,18 @@ def report(
 def finish(run: str) -> None:
     """Write report/partial.* unless the report is newer than everything measured."""
     folder = find_run(run)
-    newest = max((p.stat().st_mtime for p in folder.glob("cases/*/*/r*/meta.json")), default=0.0)
+    context = run_context(folder)
+    repeats = state.planned_repeats(context)
+    left = sum(row.runs for row in repeats)
     whole = folder / "report" / "index.html"
+    # Every attempt counts: Snakemake removes the meta.json of a repeat that was interrupted.
+    measured = folder.glob("cases/*/*/r*/attempts/*/meta.json")
+    newest = max((path.stat().st_mtime for path in measured), default=0.0)
     if whole.exists() and whole.stat().st_mtime >= newest:
         for old in (folder / "report").glob("partial.*"):
             old.unlink()
         return
-    context = run_context(folder)
     render(folder, context.plan.rows(), partial=True)
-    repeats = state.planned_repeats(context)
-    left = sum(row.runs for row in repeats)
     why = cli_show.unfinished(left, len(repeats), whole.exists())
     print(f"{why}; so far: {folder}/report/partial.html")
 

@@ -55,15 +55,13 @@ def _key(row: dict[str, Any]) -> list[Any]:
 
 def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -> list[list[Any]]:
     if meta.get("status") != "ok":
-        reasons = meta.get("reasons") or [""]
-        return [[*_key(row), MISSING, f"{meta.get('status')}: {reasons[0].splitlines()[0][:60]}"]]
+        return [[*_key(row), MISSING, f"{meta.get('status')}: {_first_reason(meta)}"]]
     if metrics.get("attempt") != meta.get("attempt") or "verdict" not in metrics:
         return [[*_key(row), MISSING, "not derived"]]
     verdict = metrics["verdict"]
     segments = metrics.get("segments") or []
     if verdict != "valid" or not segments:
-        reasons = metrics.get("reasons") or [""]
-        return [[*_key(row), MISSING, f"{verdict}: {reasons[0][:60]}"]]
+        return [[*_key(row), MISSING, f"{verdict}: {_first_reason(metrics)}"]]
     return [
         [
             *_key(row),
@@ -77,6 +75,12 @@ def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -
         ]
         for segment in segments
     ]
+
+
+def _first_reason(record: dict[str, Any]) -> str:
+    reasons = record.get("reasons")
+    text = str(reasons[0]) if isinstance(reasons, list) and reasons else ""
+    return (text.splitlines() or ["no reason recorded"])[0][:60]
 
 
 def _ms(metrics: dict[str, Any], name: str) -> float | None:

@@ -197,6 +197,21 @@ def test_report_and_finish(servemap: Any, context: Context) -> None:
     assert (report / "index.html").exists()
     assert servemap("finish", "r")[0] == 0
     assert not list(report.glob("partial.*")), "the whole report replaces the partial one"
+    attempt = next(context.run_dir.glob("cases/*/*/r*/attempts/*/meta.json"))
+    (attempt.parents[2] / "meta.json").unlink()
+    later = report.joinpath("index.html").stat().st_mtime + 1
+    os.utime(attempt, (later, later))
+    assert servemap("finish", "r")[0] == 0
+    assert (report / "partial.html").exists(), "an interrupted repeat makes the old report stale"
+
+
+def test_a_record_without_a_reason_has_a_line(servemap: Any, context: Context) -> None:
+    measured(context)
+    path = next(context.run_dir.glob("cases/*/*/r*/meta.json"))
+    for text in ("{}", '{"status": "failed", "reasons": []}', '{"status": "failed", "reasons": 3}'):
+        path.write_text(text)
+        code, said = servemap("table", "r")
+        assert (code, "no reason recorded" in said) == (0, True)
     assert "report:" in servemap("table")[1]
 
 
