@@ -36,9 +36,15 @@ def _problem(
     if meta is None:
         return say_unrecorded(repeat)
     if meta.get("status") != "ok":
-        return f"{meta.get('status')}: {'; '.join(meta.get('reasons', [])) or 'no reason recorded'}"
+        return f"{meta.get('status')}: {_reasons(meta)}"
     if metrics is None or metrics.get("attempt") != meta.get("attempt"):
         return "measured, but not derived yet"
     if metrics.get("verdict") != "valid":
-        return f"invalid: {'; '.join(metrics.get('reasons', [])) or 'no reason recorded'}"
+        return f"invalid: {_reasons(metrics)}"
     return None
+
+
+def _reasons(record: dict[str, Any]) -> str:
+    reasons = record.get("reasons")
+    said = [str(reason) for reason in reasons] if isinstance(reasons, list) else []
+    return "; ".join(said) or "no reason recorded"
