@@ -96,20 +96,8 @@ def derive_spec(wildcards):
     return PLAN.spec("derive")
 
 
-def derive_code(wildcards):
-    return code_digest("servemap.analysis.derive")
-
-
 def summary_spec(wildcards):
     return canonical_json(PLAN.rows())
-
-
-def summary_code(wildcards):
-    return code_digest("servemap.analysis.summary")
-
-
-def report_code(wildcards):
-    return code_digest("servemap.report.render")
 
 
 def launch_token(wildcards):

@@ -19,6 +19,6 @@ rule derive:
         "../envs/controller.yaml"
     params:
         spec=derive_spec,
-        code=derive_code,
+        code=code_digest("servemap.analysis.derive"),
     script:
         "../scripts/derive.py"

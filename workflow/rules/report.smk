@@ -20,7 +20,7 @@ rule summary:
         "../envs/controller.yaml"
     params:
         spec=summary_spec,
-        code=summary_code,
+        code=code_digest("servemap.analysis.summary"),
     script:
         "../scripts/summary.py"
 
@@ -44,6 +44,6 @@ rule report:
         "../envs/controller.yaml"
     params:
         spec=summary_spec,
-        code=report_code,
+        code=code_digest("servemap.report.render"),
     script:
         "../scripts/report.py"
