@@ -164,8 +164,10 @@ def table(run: RunName = None) -> None:
         f"\n{len(rows) - len(bad)} of {len(rows)} repeats are valid"
         + ("" if bad else ": nothing is left to do")
     )
-    report = folder / "report" / "index.html"
-    if report.exists():
+    report, partial = folder / "report" / "index.html", folder / "report" / "partial.html"
+    if partial.exists():
+        print(f"report so far: {partial}")
+    elif report.exists():
         print(f"report: {report} and {folder / 'report.md'}")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import signal
 import sys
@@ -15,6 +16,34 @@ from typing import TextIO
 from servemap.model.errors import OrphanedError, ServemapError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "GOTO_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""Set by Snakemake for every job from its number of cores; a measured server must not get them."""
+KEPT = "SERVEMAP_THREAD_VARIABLES"
+
+
+def keep_thread_variables() -> None:
+    """Note what the user set, in the controller, before Snakemake sets the same for its jobs."""
+    os.environ[KEPT] = json.dumps(
+        {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
+    )
+
+
+def restore_thread_variables() -> None:
+    """Give a job, and the server that it starts, the user's variables back."""
+    kept = json.loads(os.environ.get(KEPT, "{}"))
+    for name in THREAD_VARIABLES:
+        os.environ.pop(name, None)
+        if name in kept:
+            os.environ[name] = kept[name]
 
 
 class InterruptedByController(BaseException):
@@ -36,6 +65,7 @@ def rule_script(log: Path) -> Iterator[None]:
     A ServemapError or an error of the operating system is said on stderr without a traceback; any
     other exception in a line that names the log. All go to the log and end the process with 1.
     """
+    restore_thread_variables()
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     for number in SIGNALS:

@@ -68,7 +68,12 @@ def small_campaign(port: int) -> dict[str, Any]:
             "engine_metrics": {"interval_s": 0.1},
         },
         # Tests run on loaded machines: what is checked is which jobs run, not how fast.
-        "limits": {"client_lag_ms": 60_000, "client_cpu_share": 10, "collector_coverage": 0.01},
+        "limits": {
+            "client_lag_ms": 60_000,
+            "client_cpu_share": 10,
+            "collector_coverage": 0.01,
+            "foreign_cpu_share": 1,
+        },
         "policy": {"lease_ttl_s": 20, "start_timeout_s": 20},
     }
 

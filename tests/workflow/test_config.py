@@ -1,6 +1,7 @@
 """Campaign files through Snakemake: refused in words before anything starts, planned exactly."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -155,3 +156,23 @@ def test_no_secret_in_any_file(fresh: Project) -> None:
     record = json.loads((fresh.results / "cases/baseline/prefill/r1/meta.json").read_text())
     assert record["status"] != "ok"
     assert "SERVEMAP_TEST_SECRET" in record["reasons"][0]
+
+
+def test_the_server_gets_the_users_environment_whatever_cores_snakemake_has(
+    fresh: Project,
+) -> None:
+    """Snakemake sets thread variables for its jobs; a measured server must not depend on them."""
+    campaign = fresh.campaign()
+    campaign["cases"][0]["min_window_s"] = 3
+    fresh.write_campaign(campaign)
+    fresh.start("--", "phase1", MKL_NUM_THREADS="7")
+    fresh.wait_for("cases/baseline/prefill/r1/attempts/001/raw/load.json")
+    (pid,) = fresh.server_pids()
+    variables = dict(
+        item.split("=", 1)
+        for item in Path(f"/proc/{pid}/environ").read_text().split("\0")
+        if "=" in item
+    )
+    assert variables["MKL_NUM_THREADS"] == "7"
+    expected = os.environ.get("OMP_NUM_THREADS")
+    assert variables.get("OMP_NUM_THREADS") == expected

@@ -199,6 +199,45 @@ def test_raw_file_changed_in_place(done: Project) -> None:
     expect(done.snakemake(), {"case": 1, "derive": 1, **REPORT}, ["few-slots/prefill/r1"])
 
 
+@pytest.mark.parametrize("what", ["attempts", "attempts/001/meta.json", "copy", "copy is empty"])
+def test_a_record_that_is_lost_or_damaged(done: Project, what: str) -> None:
+    """Plan, gate and verify say so, and the same command measures that repeat again."""
+    repeat = done.results / "cases/few-slots/decode/r2"
+    if what == "attempts":
+        shutil.rmtree(repeat / what)
+    elif what == "copy":
+        (repeat / "meta.json").write_text("{}")
+    elif what == "copy is empty":
+        (repeat / "meta.json").write_text("")
+    else:
+        (repeat / what).unlink()
+    plan = done.servemap("plan", "--configfile", "campaign.yaml").stdout
+    assert "damaged, is measured again" in plan
+    assert done.servemap("gate", "small").returncode == 1
+    assert done.servemap("verify", "small").returncode == 1
+    expect(done.snakemake(), {"case": 1, "derive": 1, **REPORT}, ["few-slots/decode/r2"])
+    assert done.servemap("gate", "small").returncode == 0
+    assert done.servemap("verify", "small").returncode == 0
+    assert done.snakemake().nothing
+
+
+def test_the_gate_sees_an_altered_raw_file(done: Project) -> None:
+    raw = done.results / "cases/few-slots/prefill/r1/attempts/001/raw/requests.jsonl"
+    raw.write_bytes(raw.read_bytes()[:-10])
+    gate = done.servemap("gate", "small")
+    assert gate.returncode == 1
+    assert "few-slots/prefill r1: its raw files are not as they were recorded" in gate.stdout
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "requests.parquet", "telemetry.parquet"])
+def test_a_damaged_derived_file_is_made_again(done: Project, name: str) -> None:
+    path = done.results / "cases/few-slots/prefill/r1" / name
+    path.write_bytes(path.read_bytes()[:-1] if name.endswith("parquet") else b"")
+    expect(done.snakemake(), {"derive": 1, "summary": 1, "report": 1})
+    assert done.servemap("gate", "small").returncode == 0
+    assert done.snakemake().nothing
+
+
 def test_one_case_by_its_path(done: Project) -> None:
     target = "results/small/cases/few-slots/decode/r1/meta.json"
     expect(done.snakemake("-f", target), {"case": 1}, ["few-slots/decode/r1"])

@@ -11,17 +11,23 @@ from snakemake.utils import validate
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_records, token
 from servemap.model.canon import canonical_json
+from servemap.model.derived import derived_token
 from servemap.model.code_digest import code_digest
 from servemap.model.errors import ServemapError
 from servemap.model.load import assemble
 from servemap.model.plan import any_of
 from servemap.model.results import baseline_history
+from servemap.scripting import keep_thread_variables
 from servemap.server import session
 
 # The DAG is a large heap that lives until the end: walking it for garbage every 700 objects is a
 # sixth of a dry run of 1,000 cases. Garbage is still collected, less often (benchmarks/).
 gc.freeze()
 gc.set_threshold(200_000, 50, 100)
+
+
+if workflow.is_main_process:
+    keep_thread_variables()
 
 
 def refuse(error):
@@ -100,12 +106,28 @@ def summary_spec(wildcards):
     return canonical_json(PLAN.rows())
 
 
+def planned(function):
+    """Keep the first answer of a token: Snakemake asks again when it has removed the outputs."""
+    answers = {}
+
+    def answer(wildcards):
+        key = tuple(wildcards)
+        if key not in answers:
+            answers[key] = function(wildcards)
+        return answers[key]
+
+    return answer
+
+
+@planned
 def launch_token(wildcards):
-    records = read_records(CONTEXT.run_dir / "server" / wildcards.variant / "launches")
+    folder = CONTEXT.run_dir / "server" / wildcards.variant
+    records = read_records(folder / "launches", folder / "launch.json")
     sha256 = PLAN.spec_sha256("launch", wildcards.variant)
     return token(records, sha256, CONTEXT.policy.max_attempts)
 
 
+@planned
 def case_token(wildcards):
     repeat = Path(
         f"results/{RUN}/cases/{wildcards.variant}/{wildcards.case}/r{wildcards.repeat}"
@@ -113,17 +135,27 @@ def case_token(wildcards):
     case = PLAN.cases[wildcards.case]
     sha256 = PLAN.spec_sha256("case", wildcards.variant, wildcards.case)
     return token(
-        read_records(repeat / "attempts"),
+        read_records(repeat / "attempts", repeat / "meta.json"),
         sha256,
         CONTEXT.policy.max_attempts,
         case.expect == "failure",
     )
 
 
+@planned
 def baseline_token(wildcards):
     records = read_records(baseline_history(RUN, wildcards.baseline))
     sha256 = PLAN.spec_sha256("baseline", wildcards.baseline)
     return token(records, sha256, CONTEXT.policy.max_attempts)
+
+
+@planned
+def derive_token(wildcards):
+    return derived_token(
+        Path(
+            f"results/{RUN}/cases/{wildcards.variant}/{wildcards.case}/r{wildcards.repeat}"
+        )
+    )
 
 
 def variant_freezes(wildcards):

@@ -19,6 +19,7 @@ rule derive:
         "../envs/controller.yaml"
     params:
         spec=derive_spec,
+        token=derive_token,
         code=code_digest("servemap.analysis.derive"),
     script:
         "../scripts/derive.py"

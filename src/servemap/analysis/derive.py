@@ -5,6 +5,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from servemap.analysis.definitions import definitions
+from servemap.analysis.foreign import check_foreign_load
 from servemap.analysis.metrics import (
     CONTROL,
     INJECTED,
@@ -52,7 +53,8 @@ def derive_attempt(repeat_dir: Path, options: dict[str, Any]) -> None:
     Args:
         repeat_dir: the folder with meta.json and attempts/NNN/raw.
         options: `limits` {name: number} over the defaults of limits.yaml, `weights`
-            {uncached_input, cached_input, output}, `slo` {ttft_s, tpot_s, e2e_s, itl_p99_s: s}.
+            {uncached_input, cached_input, output}, `slo` {ttft_s, tpot_s, e2e_s, itl_p99_s: s},
+            `token`, stored as it is (see model/derived.py).
             `weights` and `slo` of the case's own spec come first.
 
     Raises:
@@ -70,7 +72,8 @@ def derive_attempt(repeat_dir: Path, options: dict[str, Any]) -> None:
     write_table(repeat_dir / "requests.parquet", requests, attempt)
     telemetry = telemetry_table(derived.telemetry.rows)
     write_table(repeat_dir / "telemetry.parquet", telemetry, attempt)
-    write_json_atomic(repeat_dir / "metrics.json", derived.metrics)
+    metrics = {**derived.metrics, "token": options.get("token", 0)}
+    write_json_atomic(repeat_dir / "metrics.json", metrics)
 
 
 def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> _Derived:
@@ -115,6 +118,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         ),
         *check_client(client, requests.rows, limits),
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
+        *check_foreign_load(telemetry.rows, segments, client, limits),
     ]
     outcome, reasons = verdict(checks)
     by_name = {row["name"]: row for row in figures}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from servemap.analysis.repeats import say_unrecorded
-from servemap.model.attempts import read_json
+from servemap.model.attempts import intact, read_json, read_records
 
 
 def failures(folder: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -15,7 +15,8 @@ def failures(folder: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
 
     Args:
         folder: the run's folder.
-        rows: planned repeats, each with `variant`, `case`, `repeat` and, where known, `expect`.
+        rows: planned repeats, each with `variant`, `case`, `repeat` and, where known, `expect` and
+            `spec_sha256`, the configuration that they must have been measured under.
     """
     found = []
     for row in rows:
@@ -24,7 +25,9 @@ def failures(folder: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
         meta = read_json(repeat / "meta.json")
         if row.get("expect") == "failure" and (meta or {}).get("status") == "failed":
             continue
-        problem = _problem(repeat, meta, read_json(repeat / "metrics.json"))
+        problem = _other_spec(row, meta) or _problem(
+            repeat, meta, read_json(repeat / "metrics.json")
+        )
         if problem is not None:
             found.append(f"{name}: {problem}")
     return found
@@ -37,10 +40,31 @@ def _problem(
         return say_unrecorded(repeat)
     if meta.get("status") != "ok":
         return f"{meta.get('status')}: {_reasons(meta)}"
+    damage = _damage(repeat, meta)
+    if damage is not None:
+        return damage
     if metrics is None or metrics.get("attempt") != meta.get("attempt"):
         return "measured, but not derived yet"
     if metrics.get("verdict") != "valid":
         return f"invalid: {_reasons(metrics)}"
+    return None
+
+
+def _other_spec(row: dict[str, Any], meta: dict[str, Any] | None) -> str | None:
+    wanted = row.get("spec_sha256")
+    if wanted is None or meta is None or meta.get("spec_sha256") == wanted:
+        return None
+    return "measured under another configuration; it is measured again"
+
+
+def _damage(repeat: Path, meta: dict[str, Any]) -> str | None:
+    """Return what is wrong with the attempt that a repeat's meta.json speaks of."""
+    records = {record.number: record for record in read_records(repeat / "attempts")}
+    record = records.get(meta.get("attempt") or 0)
+    if record is None or record.status == "damaged":
+        return "its attempt is gone or cannot be read; it is measured again"
+    if not intact(record):
+        return "its raw files are not as they were recorded; it is measured again"
     return None
 
 

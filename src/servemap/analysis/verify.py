@@ -9,10 +9,11 @@ from servemap.model.canon import file_sha256
 def damaged_files(folder: Path) -> list[str]:
     """Return one line for every raw file below a run that is not as it was recorded."""
     found = []
-    for attempts in sorted(folder.glob("cases/*/*/r*/attempts")):
-        for record in read_records(attempts):
+    for repeat in sorted(folder.glob("cases/*/*/r*")):
+        for record in read_records(repeat / "attempts", repeat / "meta.json"):
             if record.status == "damaged":
-                found.append(f"{record.folder / 'meta.json'}: cannot be read")
+                what = "is not its newest attempt" if record.folder == repeat else "cannot be read"
+                found.append(f"{record.folder / 'meta.json'}: {what}")
             for name, facts in record.files.items():
                 path = record.folder / name
                 if not path.is_file():

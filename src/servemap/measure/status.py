@@ -53,7 +53,7 @@ def _planned(
     variant, case_id, repeat = key
     case = context.plan.cases[case_id]
     folder = results.repeat_dir(context.run, variant, case_id, repeat)
-    records = attempts.read_records(folder / "attempts")
+    records = attempts.read_records(folder / "attempts", folder / "meta.json")
     state = attempts.state(
         records,
         context.plan.spec_sha256("case", variant, case_id),
@@ -118,7 +118,8 @@ def _past_durations(context: Context) -> dict[str, float]:
 
 def launch_state(context: Context, variant: str) -> State:
     """Return what is on disk for a variant's launch."""
-    records = attempts.read_records(results.variant_dir(context.run, variant) / "launches")
+    folder = results.variant_dir(context.run, variant)
+    records = attempts.read_records(folder / "launches", folder / "launch.json")
     sha256 = context.plan.spec_sha256("launch", variant)
     return attempts.state(records, sha256, context.policy.max_attempts)
 

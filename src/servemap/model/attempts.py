@@ -48,11 +48,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def read_records(folder: Path) -> list[Record]:
+def read_records(folder: Path, copy: Path | None = None) -> list[Record]:
     """Return the finished records below `folder` (`NNN/meta.json`), oldest first.
 
     A record that cannot be read counts as damaged: it has status `damaged`, and its number as
-    token.
+    token. `copy` is where the newest record stands again, as the output of a rule: where it is
+    there but is not that record, a damaged one is added.
 
     Raises:
         ResultsError: a record has a newer schema than this version writes.
@@ -61,14 +62,38 @@ def read_records(folder: Path) -> list[Record]:
     try:
         names = sorted(int(item.name) for item in folder.iterdir() if item.name.isdigit())
     except OSError:
-        return []
+        names = []
     for number in names:
         item = folder / f"{number:03d}"
         path = item / "meta.json"
         if not path.exists():
             continue
         records.append(_record(item, number, read_json(path)))
-    return records
+    return records if copy is None else _checked(records, copy)
+
+
+def _checked(records: list[Record], copy: Path) -> list[Record]:
+    """Add a damaged record where the copy is not the newest record, or that record is gone."""
+    try:
+        written_s = int(copy.lstat().st_mtime)
+    except OSError:
+        return records
+    data = read_json(copy)
+    newest = records[-1] if records else None
+    if (
+        newest is not None
+        and data is not None
+        and _well_formed(data)
+        and data.get("token") == newest.token
+        and data.get("attempt") in (None, newest.number)
+    ):
+        return records
+    known = [record.token for record in records]
+    if data is not None and isinstance(data.get("token"), int):
+        known.append(data["token"])
+    # Where nothing tells the token that Snakemake stored, the time makes one that it did not.
+    token = max(known) if known else written_s
+    return [*records, Record(copy.parent, 0, token, "damaged", "", None, {})]
 
 
 def keep_record(folder: Path, record: dict[str, Any]) -> None:

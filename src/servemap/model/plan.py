@@ -132,13 +132,14 @@ class Plan:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return every planned repeat as `{variant, case, repeat, expect}`, for tables."""
+        """Return every planned repeat for tables: variant, case, repeat, expect, spec_sha256."""
         return [
             {
                 "variant": variant,
                 "case": case,
                 "repeat": repeat,
                 "expect": self.cases[case].expect,
+                "spec_sha256": self.spec_sha256("case", variant, case),
             }
             for variant, case, repeat in self.items().repeats
         ]

@@ -144,7 +144,10 @@ def drift(frozen_facts: dict[str, Any], now: dict[str, Any]) -> list[str]:
     for path, error in _model_errors(now).items() - _model_errors(frozen_facts).items():
         if not any(name.startswith(f"{path}:") for name in models_before):  # else they are gone
             found.append(f"{path}: {error}")
+    missing_then = tuple(f"{path}:" for path in _model_errors(frozen_facts))
     for path in models_before.keys() | models_after.keys():
+        if path not in models_before and missing_then and path.startswith(missing_then):
+            continue  # it was not there to be frozen: its first appearance is no drift
         if models_before.get(path) != models_after.get(path):
             found.append(_say_file(path, models_before.get(path), models_after.get(path)))
     return sorted(found)

@@ -189,7 +189,9 @@ def check_model(effective: Effective, reply: Reply, asked: str) -> Check:
 
 def check_context(effective: Effective, asked: int, *, needed: bool) -> Check:
     """Check that a sequence may be as long as the campaign's; `needed`: the server must say it."""
-    remedy = "raise server.settings.context, or lower model.context to what the server has"
+    remedy = "lower model.context to what the server has"
+    if needed:
+        remedy = f"raise server.settings.context, or {remedy}"
     if effective.context is None:
         evidence = f"the server does not say its context length; asked: {asked}"
         return Check("context", False if needed else None, evidence, remedy)

@@ -31,6 +31,10 @@ def write(folder: Path, meta: Any, metrics: Any, row: dict[str, Any] = ROW) -> N
     for name, data in (("meta.json", meta), ("metrics.json", metrics)):
         if data is not None:
             (repeat / name).write_text(data if isinstance(data, str) else json.dumps(data))
+    if isinstance(meta, dict) and "attempt" in meta:
+        attempt = repeat / "attempts" / f"{meta['attempt']:03d}"
+        attempt.mkdir(parents=True, exist_ok=True)
+        (attempt / "meta.json").write_text(json.dumps({**meta, "schema": 1}))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +84,13 @@ def test_figures_of_an_older_attempt_or_spec_are_not_shown(tmp_path: Path) -> No
     assert "changed, is measured again" in table
     assert "valid" not in table
     assert "512.3" not in table
+
+
+def test_a_repeat_of_another_configuration_is_not_valid(tmp_path: Path) -> None:
+    write(tmp_path, {**OK, "spec_sha256": "old"}, VALID)
+    assert failures(tmp_path, [{**ROW, "spec_sha256": "old"}]) == []
+    (said,) = failures(tmp_path, [{**ROW, "spec_sha256": "new"}])
+    assert "measured under another configuration" in said
 
 
 def cells(table: str) -> list[list[str]]:

@@ -203,7 +203,7 @@ def test_report_and_finish(servemap: Any, context: Context) -> None:
     os.utime(attempt, (later, later))
     assert servemap("finish", "r")[0] == 0
     assert (report / "partial.html").exists(), "an interrupted repeat makes the old report stale"
-    assert "report:" in servemap("table")[1]
+    assert "report so far: results/r/report/partial.html" in servemap("table")[1]
 
 
 def test_a_record_without_a_reason_has_a_line(servemap: Any, context: Context) -> None:
@@ -212,7 +212,9 @@ def test_a_record_without_a_reason_has_a_line(servemap: Any, context: Context) -
     for text in ("{}", '{"status": "failed", "reasons": []}', '{"status": "failed", "reasons": 3}'):
         path.write_text(text)
         code, said = servemap("table", "r")
-        assert (code, "no reason recorded" in said) == (0, True)
+        assert (code, "damaged, is measured again" in said) == (0, True)
+        code, said = servemap("gate", "r")
+        assert (code, "baseline/c r1: " in said) == (1, True)
 
 
 def test_a_report_that_is_only_stale_is_called_so(servemap: Any, context: Context) -> None:

@@ -115,7 +115,8 @@ def test_launches(context: Context) -> None:
     keep_record(
         folder / "launches", {"schema": 1, "status": "ok", "token": 1, "spec_sha256": sha256}
     )
-    (folder / "launch.json").write_text('{"start_s": 4.5}')
+    launch = {"schema": 1, "status": "ok", "token": 1, "spec_sha256": sha256, "start_s": 4.5}
+    (folder / "launch.json").write_text(json.dumps(launch))
     assert launch_state(context, "baseline") == "done"
     assert expected_start_s(context, "baseline") == 4.5
     assert expected_start_s(context, "few") == 4.5, "as long as another variant took"
