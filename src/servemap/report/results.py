@@ -38,6 +38,7 @@ def summary(run: Run) -> Section:
         ("Model", text(model.get("name")) or text(model.get("path"))),
         ("Engine", engine_of(run)),
         ("Nodes", names),
+        ("Lengths", _scale(run)),
         ("Variants", ", ".join(run.variants)),
         ("Cases", f"{len(run.cases)}, with {len(run.repeats)} planned repeats"),
         (
@@ -78,7 +79,23 @@ def summary(run: Run) -> Section:
         "Top line of each variant: means over valid repeats, with the case they come from",
     )
     facts = Table(["What was run", ""], [[Cell(k), cell(v)] for k, v in what])
-    return Section("summary", "Summary", tables=[facts, top], tiles=tiles)
+    return Section("summary", "Summary", _warnings(run), [facts, top], tiles=tiles)
+
+
+def _scale(run: Run) -> str | None:
+    per_k = mapping(run.campaign.get("scale")).get("tokens_per_k")
+    return None if per_k in (None, 1024) else f"scaled down: 1K is {per_k} tokens here"
+
+
+def _warnings(run: Run) -> list[str]:
+    """What a reader must know before comparing variants."""
+    once = sum(row["n"] == 1 for row in run.aggregates)
+    if len(run.variants) < 2 or not once:
+        return []
+    return [
+        f"{once} of {len(run.aggregates)} rows rest on a single measurement: a difference between "
+        "variants there may be noise. Repeat a case (repeats: 3) before acting on it."
+    ]
 
 
 def outcome(repeat: Repeat) -> str:
@@ -138,8 +155,8 @@ def cases(run: Run) -> Section:
     numeric = frozenset(columns) - {"Case", "Variant"}
     notes = [
         f"Means over valid repeats; the second line is the change against {reference} at the same "
-        "lengths. It is coloured where it exceeds twice the spread (CV) of the repeats, or, for a "
-        "case without repeats, twice the largest spread of the run: less is noise.",
+        "lengths. It is coloured where both have repeats and it exceeds twice their spread (CV). A "
+        "change between single measurements has no colour: its noise is not known.",
         "A mixed case shows its control segment; the injection is below. Output TPS P10 is the "
         "low tail of the single requests' output speed.",
     ]
@@ -165,30 +182,28 @@ def _case_row(run: Run, row: Row, base: Row | None, name: str) -> list[Cell]:
         cell(concurrency),
         Cell(row["variant"]),
         Cell(f"{row['n']}/{row['planned']}", tone=tone),
-        *(_figure(run, row, base, figure, more) for _, figure, more in CASE_FIGURES),
+        *(_figure(row, base, figure, more) for _, figure, more in CASE_FIGURES),
     ]
 
 
-def _figure(run: Run, row: Row, base: Row | None, figure: str, more_is_better: bool) -> Cell:
+def _figure(row: Row, base: Row | None, figure: str, more_is_better: bool) -> Cell:
     value = row[f"{figure}_mean"]
     if value is None:
         return MISSING
     delta = change_percent(base[f"{figure}_mean"], value) if base else None
     if base is None or delta is None:
         return Cell(plain(value))
-    noise = _noise(run, (row, base), figure)
+    noise = _noise((row, base), figure)
     tone: Tone = ""
     if noise is not None and abs(delta) > max(2 * noise, LEAST_CHANGE):
         tone = "good" if (delta > 0) == more_is_better else "bad"
     return Cell(plain(value), change(delta), tone)
 
 
-def _noise(run: Run, rows: tuple[Row, Row], figure: str) -> float | None:
-    """Return the larger CV (percent) of two rows' repeats, else the run's largest, else None."""
+def _noise(rows: tuple[Row, Row], figure: str) -> float | None:
+    """Return the larger CV (percent) of two rows' repeats; None where one has no repeats."""
     known = [row[f"{figure}_cv"] for row in rows if row[f"{figure}_cv"] is not None]
-    if len(known) < len(rows):
-        known += [r[f"{figure}_cv"] for r in run.aggregates if r[f"{figure}_cv"] is not None]
-    return max(known) * 100 if known else None
+    return max(known) * 100 if len(known) == len(rows) else None
 
 
 def spread(run: Run) -> Section:

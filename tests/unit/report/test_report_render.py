@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 import pytest
 from runbuilder import write_json
 
+from servemap.report import results
 from servemap.report.html import breakable, script_json
 from servemap.report.render import render
 
@@ -121,13 +122,23 @@ def test_variants_stand_side_by_side_with_the_change(page):
     assert "%" not in " ".join(reference)
 
 
-def test_a_change_within_the_noise_has_no_colour(page):
-    """Repeats spread by 2 %: the variant's 10 % stand out, the mixed case's equal TTFT does not."""
-    _, html = page
+def test_a_change_against_a_single_measurement_has_no_colour(page):
+    """The variant was measured once: 10 % less may be noise, and the summary says so."""
+    markdown, html = page
     tones = {(text, kind.removeprefix("number ")) for kind, text in html.cells}
-    assert ("1,821", "bad") in tones
+    assert ("1,821", "") in tones
     assert ("2,024", "") in tones
-    assert ("50", "bad") not in tones
+    assert "rest on a single measurement" in markdown.split("## Cases")[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "cv", "tone"),
+    [(90.0, 0.02, "bad"), (110.0, 0.02, "good"), (97.0, 0.02, ""), (90.0, 0.06, "")],
+)
+def test_a_change_is_coloured_beyond_twice_the_spread_of_the_repeats(value, cv, tone):
+    base = {"tps_mean": 100.0, "tps_cv": 0.01}
+    assert results._figure({"tps_mean": value, "tps_cv": cv}, base, "tps", True).tone == tone
+    assert results._figure({"tps_mean": value, "tps_cv": None}, base, "tps", True).tone == ""
 
 
 def test_repeats_show_their_spread(page):
