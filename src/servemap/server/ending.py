@@ -56,6 +56,6 @@ def _redact_file(path: Path) -> None:
     if path.stat().st_size > MAX_REDACTED_BYTES:
         return
     text = path.read_text(encoding="utf-8", errors="replace")
-    redacted = "".join(map(redact_text, text.splitlines(keepends=True)))
+    redacted = redact_text(text)
     if redacted != text:
         write_text_atomic(path, redacted)

@@ -33,7 +33,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     if value is None:
         del node[last]
     else:
-        node[last] = value
+        node[int(last) if isinstance(node, list) else last] = value
     return config
 
 
