@@ -8,6 +8,7 @@ from typing import Any
 from servemap.model.attempts import read_json
 from servemap.model.canon import file_sha256, write_json_atomic
 from servemap.model.protocol import SCHEMA
+from servemap.onnode.redact import redact_text
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,10 @@ def raw_files(attempt: Attempt) -> dict[str, dict[str, Any]]:
 
 
 def close_attempt(attempt: Attempt, meta: dict[str, Any]) -> dict[str, Any]:
-    """Write the attempt's meta.json, last and atomically, and return it."""
+    """Write the attempt's meta.json, last and atomically, and return it.
+
+    What looks like a credential is taken out of the reasons: they may quote a server's log.
+    """
     opening = attempt.opening()
     whole = {
         "schema": SCHEMA,
@@ -85,6 +89,7 @@ def close_attempt(attempt: Attempt, meta: dict[str, Any]) -> dict[str, Any]:
         "overhead": {},
         "started_ns": opening.get("opened_ns"),
         **meta,
+        "reasons": [redact_text(reason) for reason in meta.get("reasons", [])],
         "files": raw_files(attempt),
         "ended_ns": time.time_ns(),
     }

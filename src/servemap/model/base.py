@@ -8,13 +8,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PhaseName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
-_LENGTH = re.compile(r"^(?P<number>\d+(?:\.\d+)?)(?P<unit>[Kk]?)$")
+_LENGTH = re.compile(r"^(?P<number>\d{1,12}(?:\.\d{1,12})?)(?P<unit>[Kk]?)$")
 
 
 class Model(BaseModel):
-    """A strict, immutable part of a campaign: an unknown key is an error, not a silence."""
+    """A strict, immutable part of a campaign: an unknown key is an error, not a silence.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Every number is finite.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _check_length(value: Any) -> Any:

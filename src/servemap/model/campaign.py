@@ -1,8 +1,8 @@
 """The campaign file: the models are the truth, the JSON Schema is generated from them."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from servemap.model.base import Model, Slug
 from servemap.model.cases import (
@@ -15,6 +15,8 @@ from servemap.model.cases import (
     Scale,
 )
 from servemap.model.server_spec import ModelSpec, NodeSpec, ServerSpec
+
+NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Variable(Model):
@@ -38,9 +40,40 @@ class Variant(Model):
 class Weights(Model):
     """Weights of the weighted token throughput."""
 
-    uncached_input: float
-    cached_input: float
-    output: float
+    uncached_input: NotNegative
+    cached_input: NotNegative
+    output: NotNegative
+
+
+class Chosen(Model):
+    """Numbers of which a campaign gives those that it wants; the others are not spelled."""
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, float]:
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+
+class Slo(Chosen):
+    """Upper limits of goodput, in seconds."""
+
+    ttft_s: NotNegative | None = None
+    tpot_s: NotNegative | None = None
+    e2e_s: NotNegative | None = None
+    itl_p99_s: NotNegative | None = None
+
+
+class Limits(Chosen):
+    """Limits of the verdict's checks; where one is absent, that of `analysis/limits.yaml`."""
+
+    error_share: NotNegative | None = None
+    output_token_deviation: NotNegative | None = None
+    input_token_mismatch: NotNegative | None = None
+    input_token_tolerance: NotNegative | None = None
+    cache_hit_rate: NotNegative | None = None
+    collector_coverage: NotNegative | None = None
+    client_lag_ms: NotNegative | None = None
+    client_lag_share: NotNegative | None = None
+    client_cpu_share: NotNegative | None = None
 
 
 class Campaign(Model):
@@ -62,8 +95,6 @@ class Campaign(Model):
     scale: Scale = Scale()
     policy: Policy = Policy()
     freeze: Freeze = Freeze()
-    slo: dict[str, float] = Field(
-        {}, description="Limits of goodput: ttft_s, tpot_s, e2e_s, itl_p99_s."
-    )
+    slo: Slo = Slo()
     weights: Weights | None = None
-    limits: dict[str, float] = Field({}, description="Limits of the verdict's checks.")
+    limits: Limits = Limits()

@@ -6,8 +6,14 @@ from pydantic import Discriminator, Field, Tag
 
 from servemap.model.base import Length, Model, PhaseName, Slug
 
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
+WEEK_S = 7 * 24 * 3600
+
+Repeats = Annotated[int, Field(ge=1, le=1000)]
+Tries = Annotated[int, Field(ge=1, le=100)]
+Concurrency = Annotated[int, Field(ge=1, le=65_535)]
+Prompts = Annotated[int, Field(ge=1, le=10_000_000)]
+Seconds = Annotated[float, Field(gt=0, le=WEEK_S)]
+SecondsOrZero = Annotated[float, Field(ge=0, le=WEEK_S)]
 
 
 class Fallback(Model):
@@ -22,7 +28,7 @@ class CaseBase(Model):
     """What every kind of case has."""
 
     id: Slug
-    repeats: Count | None = Field(None, description="Planned repeats; the policy's if absent.")
+    repeats: Repeats | None = Field(None, description="Planned repeats; the policy's if absent.")
     warmup: Literal["same", "short", "none"] = Field(
         "short",
         description="Before the window: a wave of the same shape, one short request, or nothing.",
@@ -41,9 +47,9 @@ class FixedCase(CaseBase):
     kind: Literal["fixed"] = "fixed"
     isl: Length
     osl: Length
-    concurrency: Count
-    num_prompts: Count | None = Field(None, description="One wave (= concurrency) if absent.")
-    min_window_s: Annotated[float, Field(ge=0)] = Field(
+    concurrency: Concurrency
+    num_prompts: Prompts | None = Field(None, description="One wave (= concurrency) if absent.")
+    min_window_s: SecondsOrZero = Field(
         0, description="Whole waves are repeated until the window is at least this long."
     )
     fallback: Fallback | None = None
@@ -54,9 +60,9 @@ class Background(Model):
 
     isl: Length
     osl: Length
-    concurrency: Count
-    num_prompts: Count | None = None
-    min_window_s: Annotated[float, Field(ge=0)] = 0
+    concurrency: Concurrency
+    num_prompts: Prompts | None = None
+    min_window_s: SecondsOrZero = 0
 
 
 class Inject(Model):
@@ -64,9 +70,9 @@ class Inject(Model):
 
     isl: Length
     osl: Length
-    after_s: Annotated[float, Field(ge=0)]
+    after_s: SecondsOrZero
     every_s: Seconds | None = None
-    count: Count = 1
+    count: Annotated[int, Field(ge=1, le=100_000)] = 1
 
 
 class MixedCase(CaseBase):
@@ -103,7 +109,7 @@ class CaptureSpec(Model):
 
     case: Slug
     kind: Literal["torch"] = "torch"
-    num_steps: Count = 10
+    num_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
 
 
 class PhaseSpec(Model):
@@ -121,7 +127,7 @@ class PhaseSpec(Model):
 class CollectorSetting(Model):
     """How a collector of the catalogue runs in this campaign."""
 
-    interval_s: Annotated[float, Field(gt=0, le=60)] | None = None
+    interval_s: Annotated[float, Field(ge=0.01, le=60)] | None = None
     required: bool | None = None
     enabled: bool = True
 
@@ -129,8 +135,8 @@ class CollectorSetting(Model):
 class Policy(Model):
     """How the campaign behaves when something is not as planned."""
 
-    repeats: Count = 1
-    max_attempts: Count = 2
+    repeats: Repeats = 1
+    max_attempts: Tries = 2
     on_unhealthy: Literal["relaunch", "abort"] = Field(
         "relaunch", description="A server that lost its health between cases."
     )
@@ -141,11 +147,11 @@ class Policy(Model):
         "reapply", description="Patches that were taken back by `unpatch`."
     )
     start_timeout_s: Seconds = Field(60, description="Longest silence of a starting server's log.")
-    max_deaths: Count = Field(
+    max_deaths: Tries = Field(
         3, description="Starts of one variant that may fail or die before it is given up."
     )
     stop_grace_s: Seconds = 10
-    lease_ttl_s: Annotated[float, Field(ge=5)] = Field(
+    lease_ttl_s: Annotated[float, Field(ge=5, le=WEEK_S)] = Field(
         60, description="A server that nobody renewed for so long stops itself."
     )
 
@@ -153,7 +159,7 @@ class Policy(Model):
 class Scale(Model):
     """What `K` means in a length: 1024 on real hardware, less for a scaled-down campaign."""
 
-    tokens_per_k: Annotated[int, Field(ge=1)] = 1024
+    tokens_per_k: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
 
 
 class Freeze(Model):

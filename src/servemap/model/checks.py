@@ -1,11 +1,13 @@
 """Rules that join several keys of a campaign; each refusal names key, value and remedy."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.check_server import check_node_env, check_server
 from servemap.model.errors import ConfigError
 from servemap.model.resolve import changed_keys, variant_server
 
@@ -24,6 +26,8 @@ def check(campaign: Campaign) -> None:
     Raises:
         ConfigError: the first rule that is broken.
     """
+    for key, text in _texts(campaign.model_dump(), ""):
+        _check_text(key, text)
     _unique("nodes", (node.id for node in campaign.nodes))
     _unique("variables", (variable.id for variable in campaign.variables))
     _unique("variants", (variant.id for variant in campaign.variants))
@@ -31,12 +35,37 @@ def check(campaign: Campaign) -> None:
     _unique("baselines", (baseline.id for baseline in campaign.baselines))
     _unique("phases", (phase.id for phase in campaign.phases))
     _check_nodes(campaign)
+    check_server(campaign.server)
     _check_attached(campaign)
     for variant in campaign.variants:
         _check_variant(campaign, variant)
     for case in campaign.cases:
         _check_lengths(campaign, case)
     _check_phases(campaign)
+
+
+def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Return all texts of a campaign, keys included, each with where it stands."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            below = f"{key}.{name}".lstrip(".")
+            yield below, str(name)
+            yield from _texts(item, below)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{key}.{index}")
+
+
+def _check_text(key: str, text: str) -> None:
+    """Refuse what no argument, variable or file name can hold."""
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ConfigError(
+            "the text holds a NUL or a half of a surrogate pair",
+            ascii(key)[1:-1],
+            "remove that character",
+        )
 
 
 def _unique(key: str, ids: Iterable[str]) -> None:
@@ -61,6 +90,8 @@ def _check_nodes(campaign: Campaign) -> None:
         raise ConfigError(
             f"{len(heads)} nodes have the role head", "nodes", "give exactly one node role: head"
         )
+    for node in campaign.nodes:
+        check_node_env(node)
     for name in campaign.server.nodes:
         _known(name, (node.id for node in campaign.nodes), "server.nodes", "node")
 
@@ -78,6 +109,7 @@ def _check_attached(campaign: Campaign) -> None:
 def _check_variant(campaign: Campaign, variant: Variant) -> None:
     where = f"variants.{variant.id}"
     server = variant_server(campaign, variant)
+    check_server(server, f"{where}.set")
     _unique(f"{where}.patches", (patch.id for patch in server.patches))
     changed = changed_keys(campaign.server, server)
     if variant.variable is None:

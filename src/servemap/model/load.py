@@ -18,6 +18,12 @@ class _UniqueKeys(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise ConfigError(
+                    "a key is a list or a mapping",
+                    f"{key_node.start_mark.name}, line {key_node.start_mark.line + 1}",
+                    "give text as the key",
+                )
             if key_node.value in seen:
                 raise ConfigError(
                     f"key {key_node.value!r} is given twice",
@@ -41,7 +47,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"cannot read the file: {error}", str(path), "give the path of a campaign file"
         ) from error
-    except yaml.YAMLError as error:
+    except RecursionError as error:
+        raise ConfigError(
+            "the file is nested too deeply", str(path), "a campaign file has a few levels"
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(
             f"not valid YAML: {error}", str(path), "mend the file at the place that is named"
         ) from error

@@ -254,9 +254,9 @@ class Plan:
             }
         if kind == "derive":
             return {
-                "limits": campaign.limits,
+                "limits": campaign.limits.model_dump(),
                 "weights": campaign.weights.model_dump() if campaign.weights else None,
-                "slo": campaign.slo,
+                "slo": campaign.slo.model_dump(),
             }
         if kind == "freeze":
             return {

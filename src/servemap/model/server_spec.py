@@ -8,6 +8,9 @@ from servemap.model.base import Model, Slug
 
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
+MAX_TOKENS = 10_000_000
+"""Largest length and token id that the load client takes."""
+
 
 class Secret(Model):
     """A value that is read from the controller's environment when a process is started."""
@@ -46,15 +49,20 @@ class ModelSpec(Model):
 
     name: str = Field(description="Name that the server answers to.")
     path: str = Field(description="File or folder on the nodes.")
-    context: Annotated[int, Field(ge=1)] = Field(description="Longest sequence, in tokens.")
+    context: Annotated[int, Field(ge=1, le=MAX_TOKENS)] = Field(
+        description="Longest sequence, in tokens."
+    )
     vocab: tuple[int, int] = Field(
         (1000, 30000), description="Range of token ids that prompts are drawn from: low, high."
     )
 
     @model_validator(mode="after")
     def _ordered(self) -> "ModelSpec":
-        if not 0 <= self.vocab[0] < self.vocab[1]:
+        low, high = self.vocab
+        if not 0 <= low < high:
             raise ValueError("vocab: the low id must be below the high id")
+        if high - low < 2 or high > MAX_TOKENS:
+            raise ValueError(f"vocab: give at least two ids, the high one at most {MAX_TOKENS}")
         return self
 
 

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from servemap.model.secret_names import is_secret_option
+
 REMEDIES = {
     "extra_forbidden": "remove the key or mend its spelling; config/README.md lists all keys",
     "missing": "add the key; config/README.md says what it means",
@@ -60,11 +62,21 @@ def say_problems(problems: Iterable[Any], prefix: str = "") -> list[tuple[str, s
         if kind == "union_tag_invalid":
             path, value = [*path, "kind"], problem["ctx"]["tag"]
         key = ".".join(path)
-        shown = "" if kind in ("missing", "union") else f" (value: {_short(value)})"
+        hidden = kind in ("missing", "union") or is_secret_option(path[-1], value)
+        shown = "" if hidden else f" (value: {_short(value)})"
         found.setdefault(key, (key, f"{key}: {said}{shown}", REMEDIES.get(kind, OTHER_REMEDY)))
     return list(found.values())
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = repr(_without_secrets(value))
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: "***" if is_secret_option(str(key), item) else _without_secrets(item)
+            for key, item in value.items()
+        }
+    return [_without_secrets(item) for item in value] if isinstance(value, list) else value

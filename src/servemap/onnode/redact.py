@@ -22,11 +22,12 @@ _VALUES = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
 )
-# (what introduces a secret, the secret itself)
+# (what introduces a secret, the secret itself); each begins at the start of a run of its letters,
+# so that a long line of dashes takes time in proportion to its length
 _BEARER = re.compile(r"(\b(?:bearer|basic)\s+)[^\s\"',]+", re.IGNORECASE)
-_URL = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@\"']+@")
+_URL = re.compile(r"((?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]+://)[^\s/@\"']+@")
 _OPTION = re.compile(
-    r"(--?(?:[\w-]*[-_])?(?:api[-_]?key|key|token|secret|password|passwd)(?:=|\s+))"
+    r"((?<![\w-])(?=\w*-)[\w-]*[-_](?:api[-_]?key|key|token|secret|password|passwd)(?:=|\s+))"
     r"(?:\"[^\"]*\"|'[^']*'|\S+)",
     re.IGNORECASE,
 )

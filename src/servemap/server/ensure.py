@@ -7,6 +7,7 @@ from servemap.model import results
 from servemap.model.attempts import read_json
 from servemap.model.errors import ServemapError
 from servemap.model.server_spec import ServerSpec
+from servemap.onnode.redact import redact_text
 from servemap.server import boots, freeze, patches, process
 from servemap.server.context import Context
 from servemap.server.ending import finish
@@ -172,7 +173,9 @@ def _let_go(context: Context, running: process.Running, lost: _Lost) -> None:
     )
     finish(context, running, lost.status, lost.reason)
     if lost.health and ours and context.policy.on_unhealthy == "abort":
-        text = f"the server of variant {running.variant} lost its health: {lost.reason}"
+        text = redact_text(
+            f"the server of variant {running.variant} lost its health: {lost.reason}"
+        )
         request_stop(context.run_dir, context.session, "abort", text)
         raise NotRunError(
             "abort", text, str(context.run_dir / "server" / running.variant), "see its log"

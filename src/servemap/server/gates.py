@@ -6,6 +6,7 @@ from typing import Any
 
 from servemap.engines.base import Attachable, Effective, Endpoints
 from servemap.model.server_spec import ModelSpec
+from servemap.onnode.redact import redact_text
 from servemap.server.gate_http import Reply, fetch, shorten
 from servemap.server.gate_ports import NodeView, is_running, port_owners, process_tree
 
@@ -20,8 +21,8 @@ class Check:
     remedy: str = ""
 
     def record(self) -> dict[str, Any]:
-        """Return the check as it is stored."""
-        return asdict(self)
+        """Return the check as it is stored: without what looks like a credential."""
+        return {**asdict(self), "evidence": redact_text(self.evidence)}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 from servemap.model import attempts, results
 from servemap.model.canon import write_json_atomic
 from servemap.model.protocol import SCHEMA
+from servemap.onnode.redact import redact_text
 from servemap.server import boots
 from servemap.server.context import Context
 from servemap.server.ensure import ensure_server
@@ -95,4 +96,4 @@ def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[s
         text = (folder / f"{context.head.name}.log").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return text.splitlines()[-LOG_TAIL_LINES:]
+    return redact_text(text).splitlines()[-LOG_TAIL_LINES:]

@@ -5,6 +5,7 @@ from typing import Any
 
 from servemap.model.errors import ServemapError
 from servemap.model.server_spec import ServerSpec
+from servemap.onnode.redact import redact_text
 from servemap.server import process
 from servemap.server.context import Context
 
@@ -12,11 +13,12 @@ from servemap.server.context import Context
 class NotRunError(ServemapError):
     """A job's work is not done, for a reason that is recorded and not the job's own failure.
 
+    What it says is stored, so what looks like a credential is taken out of it.
     `cause`: stop, abort, launch, breaker, drift or patch.
     """
 
     def __init__(self, cause: str, what: str, where: str, remedy: str) -> None:
-        super().__init__(what, where, remedy)
+        super().__init__(redact_text(what), redact_text(where), redact_text(remedy))
         self.cause = cause
 
 

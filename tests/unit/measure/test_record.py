@@ -48,3 +48,10 @@ def test_a_lost_opening_does_not_keep_an_attempt_from_being_closed(tmp_path: Pat
     (attempt.folder / "open.json").write_text("{")
     meta = close_attempt(attempt, {"status": "failed", "reasons": ["x"]})
     assert meta["started_ns"] is None
+
+
+def test_a_closed_attempt_tells_no_credential(tmp_path: Path) -> None:
+    attempt = open_attempt(tmp_path, {})
+    close_attempt(attempt, {"status": "failed", "reasons": ["HTTP 401: Bearer s3cr3t", "plain"]})
+    meta = json.loads((attempt.folder / "meta.json").read_text())
+    assert meta["reasons"] == ["HTTP 401: Bearer <redacted>", "plain"]

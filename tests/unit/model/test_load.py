@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from servemap.model.campaign import Limits, Slo
+from servemap.model.cases import Policy
 from servemap.model.errors import ConfigError
 from servemap.model.load import assemble, load_campaign, parse_campaign, read_yaml
+from servemap.model.plan import Plan
 
 MINIMAL: dict[str, Any] = {
     "run": "r",
@@ -29,7 +33,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     if value is None:
         del node[last]
     else:
-        node[last] = value
+        node[int(last) if isinstance(node, list) else last] = value
     return config
 
 
@@ -65,6 +69,22 @@ def test_the_minimal_campaign_is_one() -> None:
         ("server.args", {"a": {"b": 1}}, "server.args.a: must be true, false, a number, text"),
         ("server.topology", 3, "server.topology: must be a mapping of keys to values (value: 3)"),
         ("collectors", {"P X": {}}, "collectors.P X: must match pattern"),
+        ("slo", {"ttft": 1}, "slo.ttft: unknown key (value: 1)"),
+        ("slo", {"ttft_s": -1}, "slo.ttft_s: must be greater than or equal to 0 (value: -1)"),
+        ("limits", {"eror_share": 1}, "limits.eror_share: unknown key"),
+        ("cases.0.isl", "9" * 400, "is not a length"),
+        ("cases.0.repeats", 1001, "cases.0.repeats: must be less than or equal to 1000"),
+        ("cases.0.num_prompts", 10_000_001, "less than or equal to 10000000"),
+        ("cases.0.concurrency", 65_536, "less than or equal to 65535"),
+        ("cases.0.min_window_s", 604_801, "less than or equal to 604800"),
+        ("cases.0.request_timeout_s", 604_801, "less than or equal to 604800"),
+        ("cases.0.case_timeout_s", 604_801, "less than or equal to 604800"),
+        ("cases.0.expected_s", 604_801, "less than or equal to 604800"),
+        ("collectors", {"proc": {"interval_s": 0.009}}, "greater than or equal to 0.01"),
+        ("policy", {"max_attempts": 101}, "less than or equal to 100"),
+        ("model.context", 10_000_001, "less than or equal to 10000000"),
+        ("model.vocab", [0, 10_000_001], "the high one at most 10000000"),
+        ("model.vocab", [5, 6], "at least two ids"),
     ],
 )
 def test_a_wrong_value_is_named(key: str, value: Any, says: str) -> None:
@@ -73,6 +93,69 @@ def test_a_wrong_value_is_named(key: str, value: Any, says: str) -> None:
     assert says in error.value.what
     assert error.value.where.startswith("file.yaml, key ")
     assert "config/README.md" in error.value.remedy
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")], ids=str)
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        *(("limits", name) for name in Limits.model_fields),
+        *(("slo", name) for name in Slo.model_fields),
+        *(("policy", name) for name in Policy.model_fields if name.endswith("_s")),
+        ("policy", "repeats"),
+        ("collectors", "proc.interval_s"),
+        ("cases.0", "min_window_s"),
+        ("cases.0", "request_timeout_s"),
+        ("cases.0", "case_timeout_s"),
+        ("cases.0", "expected_s"),
+        ("server.settings", "memory_fraction"),
+        ("server.args", "temperature"),
+        ("server.request", "temperature"),
+        ("weights", "output"),
+    ],
+)
+def test_a_number_is_finite(path: str, key: str, number: float) -> None:
+    *parents, last = key.split(".")
+    value: dict[str, Any] = {last: number}
+    for parent in parents:
+        value = {parent: value}
+    if path == "cases.0":
+        value = {**MINIMAL["cases"][0], **value}
+    if path == "weights":
+        value = {"uncached_input": 1, "cached_input": 1, **value}
+    with pytest.raises(ConfigError) as error:
+        parse_campaign(changed(path, value))
+    assert error.value.where == f"configuration, key {path}.{key}"
+    assert f"{path}.{key}: must be " in error.value.what
+    assert error.value.remedy
+
+
+def test_limits_and_slo_are_spelled_without_what_is_not_given() -> None:
+    config = {**MINIMAL, "limits": {"error_share": 0}, "slo": {"e2e_s": 2}}
+    spec = Plan(parse_campaign(config)).spec_data("derive")
+    assert spec == {"limits": {"error_share": 0.0}, "slo": {"e2e_s": 2.0}, "weights": None}
+    dumped = parse_campaign(config).model_dump(mode="json")
+    assert (dumped["limits"], dumped["slo"]) == ({"error_share": 0.0}, {"e2e_s": 2.0})
+
+
+def test_the_limits_are_those_of_the_verdict() -> None:
+    file = Path(__file__).parents[3] / "src/servemap/analysis/limits.yaml"
+    assert Limits.model_fields.keys() == yaml.safe_load(file.read_text())["limits"].keys()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("server.api_key", "s3cr3t"),
+        ("server.envs", {"HF_TOKEN": "s3cr3t"}),
+        ("server.env", {"HF_TOKEN": ["s3cr3t"]}),
+        ("cases", [{"auth": ["s3cr3t"]}]),
+    ],
+)
+def test_a_refusal_does_not_tell_a_secret(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_campaign(changed(key, value))
+    assert "s3cr3t" not in str(error.value)
 
 
 @pytest.mark.parametrize("key", MINIMAL)
@@ -111,6 +194,11 @@ def write(folder: Path, name: str, text: str) -> Path:
         ("run: [\n", "not valid YAML"),
         ("- a\n", "holds no mapping"),
         ("", "holds no mapping"),
+        ("? [1, 2]\n: 3\n", "a key is a list or a mapping"),
+        ("server: {? {a: 1} : 3}\n", "a key is a list or a mapping"),
+        ("run: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("run: " + "9" * 5000, "not valid YAML"),
+        ("run: 2024-99-99\n", "not valid YAML"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, text: str, says: str) -> None:

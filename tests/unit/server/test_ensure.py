@@ -8,7 +8,7 @@ import pytest
 
 from servemap.engines.base import Effective
 from servemap.model.errors import ConfigError
-from servemap.server import boots, ensure, launch, process, start
+from servemap.server import boots, ending, ensure, launch, process, start
 from servemap.server.context import Context
 from servemap.server.ending import stop_server
 from servemap.server.ensure import ensure_server
@@ -29,6 +29,7 @@ class Answers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.healthy = True
+        self.unhealthy = "HTTP 500"
         self.gates = [Check("port", True, "ours")]
         self.port_free = True
         monkeypatch.setattr(start, "check_completion", self.completion)
@@ -38,7 +39,7 @@ class Answers:
         monkeypatch.setattr(start, "check_port_free", self.check_port)
 
     def completion(self, *args: Any) -> Check:
-        return Check("completion", self.healthy, "token" if self.healthy else "HTTP 500")
+        return Check("completion", self.healthy, "token" if self.healthy else self.unhealthy)
 
     def run_gates(self, *args: Any) -> GateResult:
         return GateResult(self.gates, Effective(engine_version="fake 1"))
@@ -359,6 +360,43 @@ def test_launch_records_a_failure_with_the_last_lines(node: FakeNode, answers: A
     assert record["log_tail"][-1] == "fatal: no such card"
     assert record["gate"]["checks"][-1]["evidence"] == "nobody listens"
     assert (record["ready_ns"], record["start_s"]) == (None, None)
+
+
+def test_a_credential_in_a_log_or_an_answer_is_written_nowhere(
+    node: FakeNode, answers: Answers
+) -> None:
+    context = fake_context(node, campaign())
+    node.server_log = "started with --api-key=s3cr3t\nHF_TOKEN=s3cr3t\nfatal: no such card\n"
+    answers.gates = [Check("port", False, "it said: Bearer s3cr3t", "see the log")]
+    output = context.run_dir / "launch.json"
+    launch.launch_variant(context, "baseline", 1, output)
+    record = json.loads(output.read_text())
+    assert record["log_tail"][-1] == "fatal: no such card"
+    assert "it said: Bearer <redacted>" in record["reasons"][0]
+    assert record["gate"]["checks"][-1]["evidence"] == "it said: Bearer <redacted>"
+    assert last_boot(context).reason == "port: it said: Bearer <redacted>"
+    assert "s3cr3t" not in everything_written(context.run_dir)
+
+
+def test_lost_health_is_recorded_without_a_credential(node: FakeNode, answers: Answers) -> None:
+    context = fake_context(node, campaign(policy={"on_unhealthy": "abort"}))
+    ensure_server(context, "baseline")
+    answers.unhealthy = "Bearer s3cr3t"
+    answers.healthy = False
+    with pytest.raises(NotRunError, match="it lost its health: Bearer <redacted>"):
+        ensure_server(context, "baseline")
+    assert "s3cr3t" not in everything_written(context.run_dir)
+
+
+def test_a_log_that_is_too_long_is_kept_as_it_is(
+    node: FakeNode, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = fake_context(node, campaign())
+    node.server_log = "HF_TOKEN=s3cr3t\r\n"
+    monkeypatch.setattr(ending, "MAX_REDACTED_BYTES", 3)
+    ensure_server(context, "baseline")
+    kept = boots.boot_dir(context.run_dir, "baseline", last_boot(context).boot_id) / "n1.log"
+    assert kept.read_bytes() == b"HF_TOKEN=s3cr3t\r\n"
 
 
 def test_launch_that_was_stopped_is_not_run(node: FakeNode, answers: Answers) -> None:
