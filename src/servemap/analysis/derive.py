@@ -1,6 +1,5 @@
 """One repeat's raw files to requests.parquet, telemetry.parquet and metrics.json."""
 
-import json
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from servemap.analysis.verdict import (
 )
 from servemap.model.canon import file_sha256, write_json_atomic
 from servemap.model.errors import ParseError
+from servemap.model.files import read_json_value
 from servemap.parsers.jsonl import read_jsonl
 from servemap.parsers.records import skip_summary
 from servemap.parsers.values import integer, mapping, number, sequence, text
@@ -146,12 +146,16 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
 
 def _read_object(path: Path, optional: bool = False) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes(), parse_constant=lambda _: None)
+        value = read_json_value(path)
     except FileNotFoundError:
         if optional:
             return {}
         raise ParseError(f"{path.name} is missing", str(path), "run the case again") from None
-    except (ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ParseError(
+            f"{path.name} cannot be read: {error.strerror}", str(path), "run the case again"
+        ) from error
+    except ValueError as error:
         raise ParseError(
             f"{path.name} is not JSON: {error}", str(path), "run the case again"
         ) from error

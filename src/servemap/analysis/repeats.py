@@ -1,10 +1,10 @@
 """What stands on disk for one planned repeat, whatever is missing or of another attempt."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from servemap.analysis.metrics import CONTROL
+from servemap.model.files import read_json_value
 from servemap.parsers.values import integer, mapping, sequence, text
 
 SCHEMA = 1
@@ -118,12 +118,12 @@ def say_unrecorded(folder: Path) -> str:
 def read_object(path: Path) -> tuple[dict[str, Any], str | None]:
     """Return the JSON object in `path` and None, or {} and why there is none."""
     try:
-        value = json.loads(path.read_bytes(), parse_constant=lambda _: None)
+        value = read_json_value(path)
     except FileNotFoundError:
         return {}, f"{path.name} is missing"
     except OSError as error:
         return {}, f"{path.name} cannot be read: {error.strerror}"
-    except (ValueError, RecursionError):
+    except ValueError:
         return {}, f"{path.name} is damaged: it is not JSON"
     if not isinstance(value, dict):
         return {}, f"{path.name} is damaged: it holds no object"

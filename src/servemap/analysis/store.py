@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from servemap.analysis.columns import column
 from servemap.analysis.requests import Request
+from servemap.model.files import regular
 from servemap.telemetry.align import AlignedRow
 
 SCHEMA = 1
@@ -93,7 +94,7 @@ def write_table(path: Path, table: Any, attempt: int | None) -> None:
 def read_table(path: Path, attempt: int | None) -> Any | None:
     """Return a derived table, or None where it is missing, damaged or of another attempt."""
     try:
-        with pq.ParquetFile(path) as file:
+        with open(path, "rb", opener=regular) as handle, pq.ParquetFile(handle) as file:
             table = file.read()
         footer = json.loads((table.schema.metadata or {}).get(_FOOTER, b"{}"))
     except (OSError, ValueError, pa.ArrowException):

@@ -1,12 +1,12 @@
 """What an engine adapter offers: how a server is started, reached and understood."""
 
-import json
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from servemap.model.errors import ConfigError
+from servemap.model.files import parse_json
 from servemap.model.server_spec import ModelSpec, Secret, ServerSpec
 
 
@@ -193,7 +193,7 @@ def last_json_line(log_text: str, prefix: str) -> dict[str, Any]:
     for line in log_text.splitlines():
         if line.startswith(prefix):
             try:
-                value = json.loads(line[len(prefix) :])
+                value = parse_json(line[len(prefix) :])
             except ValueError:
                 continue
             found = value if isinstance(value, dict) else found

@@ -1,6 +1,5 @@
 """TCP baselines between the campaign's nodes, with no server of ours on the cards."""
 
-import json
 import time
 from itertools import permutations
 from pathlib import Path
@@ -10,6 +9,7 @@ from servemap.model import results
 from servemap.model.attempts import keep_record
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import NodeError, ServemapError
+from servemap.model.files import parse_json
 from servemap.model.protocol import SCHEMA
 from servemap.nodes.base import Node
 from servemap.server.context import Context
@@ -85,7 +85,7 @@ def _tcp(context: Context, source: str, target: str, pings: int, seconds: float)
                 f"from {source} to {target} ({address}:{port})",
                 "see that the address is right and no firewall is between the nodes",
             )
-        return {"from": source, "to": target, "address": address, **json.loads(done.stdout)}
+        return {"from": source, "to": target, "address": address, **parse_json(done.stdout)}
     finally:
         server.stop(listener, 2)
 
@@ -95,7 +95,7 @@ def _port(node: Node, ready: str, log: str) -> int:
     while time.monotonic() < deadline:
         text = node.read_text(ready)
         if text:
-            return int(json.loads(text)["port"])
+            return int(parse_json(text)["port"])
         time.sleep(0.02)
     raise NodeError(
         f"tcp-serve did not come up: {(node.read_text(log) or '').strip()[-300:]}",

@@ -8,11 +8,15 @@ from typing import Any
 
 from servemap.model.attempts import read_json
 from servemap.model.errors import OrphanedError
+from servemap.model.files import read_bytes
 from servemap.nodes.base import Node, ProcessId
+from servemap.parsers.jsonl import read_jsonl
+from servemap.parsers.values import mapping, text
 
 POLL_S = 0.05
 MARGIN_S = 30.0
 END_S = 15.0
+WORDS = 300
 
 
 def start_client(node: Node, spec: dict[str, Any], raw: Path) -> ProcessId:
@@ -63,20 +67,26 @@ def client_result(raw: Path) -> dict[str, Any] | None:
     return read_json(raw / "client.json")
 
 
+def last_words(raw: Path) -> str | None:
+    """Return the last line that the client said in its log; None where it said nothing."""
+    try:
+        said = read_bytes(raw / "client.log").decode("utf-8", "replace")
+    except OSError:
+        return None
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1][:WORDS] if lines else None
+
+
 def error_classes(raw: Path) -> dict[str, int]:
     """Return how often each class of error befell the measured requests of an attempt."""
     classes: dict[str, int] = {}
     try:
-        lines = (raw / "requests.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = read_jsonl(raw / "requests.jsonl").lines
     except OSError:
         return {}
-    for line in lines:
-        try:
-            request = json.loads(line)
-        except ValueError:
-            continue
+    for _, request in lines:
         if request.get("warmup") or not request.get("error"):
             continue
-        name = str(request["error"].get("class", "unknown"))
+        name = text(mapping(request["error"]).get("class")) or "unknown"
         classes[name] = classes.get(name, 0) + 1
     return classes

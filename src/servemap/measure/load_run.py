@@ -11,6 +11,7 @@ from servemap.measure.client import (
     MARGIN_S,
     client_result,
     error_classes,
+    last_words,
     start_client,
     wait_client,
 )
@@ -180,7 +181,9 @@ def alive_check(context: Context, served: Served) -> Callable[[], bool]:
 
 def _client_reasons(attempt: Attempt, result: dict[str, Any] | None) -> list[str]:
     if result is None:
-        return [f"the load client left no record; see {attempt.raw / 'client.log'}"]
+        said = last_words(attempt.raw)
+        words = f": {said}" if said else ""
+        return [f"the load client left no record{words}; see {attempt.raw / 'client.log'}"]
     reasons = list(result.get("reasons", [])) if result.get("status") != "ok" else []
     if not (result.get("counts") or {}).get("ok"):
         classes = error_classes(attempt.raw)

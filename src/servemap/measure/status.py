@@ -10,6 +10,7 @@ from servemap.model import attempts, results
 from servemap.model.attempts import State, read_json
 from servemap.model.cases import CaseSpec, FixedCase
 from servemap.model.plan import CaseKey
+from servemap.parsers.values import integer
 from servemap.server.context import Context
 from servemap.server.events import read_events
 from servemap.server.locks import holder_alive
@@ -176,11 +177,12 @@ def live(context: Context) -> Live:
     stop = read_json(context.run_dir / ".stop.json") or {}
     job = read_json(context.run_dir / ".server.lock") or {}
     busy = running and holder_alive(job)
+    since = integer(job.get("since_ns"))
     return Live(
         running,
         holder,
         str(job.get("job")) if busy else None,
-        (time.time_ns() - job["since_ns"]) / 1e9 if busy else None,
+        (time.time_ns() - since) / 1e9 if busy and since is not None else None,
         stop.get("reason") if running and stop.get("session") == holder.get("session") else None,
     )
 

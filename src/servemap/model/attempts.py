@@ -4,13 +4,13 @@ A token is a rule parameter. It is the one stored in the newest record while tha
 else a higher one: Snakemake sees a changed parameter and reruns that job and no other.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from servemap.model.canon import file_sha256, write_json_atomic
 from servemap.model.errors import ResultsError
+from servemap.model.files import read_json_value
 from servemap.model.protocol import SCHEMA
 
 CAUSES_THAT_COUNT = frozenset({"launch", "breaker"})
@@ -40,9 +40,9 @@ class Record:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON mapping, or None where the file is missing, cut or not a mapping."""
+    """Return a JSON mapping, or None where the file is missing, cut, no mapping or no file."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json_value(path)
     except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) else None

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from servemap.model.files import regular
+
 
 def canonical_json(value: Any) -> str:
     """Return `value` as JSON with sorted keys and no spaces, NaN refused (ValueError)."""
@@ -21,7 +23,7 @@ def digest(value: Any) -> str:
 
 def file_sha256(path: Path) -> str:
     """Return the sha256 hex digest of a file's bytes, read in blocks."""
-    with path.open("rb") as handle:
+    with open(path, "rb", opener=regular) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from servemap.model.campaign import Campaign
 from servemap.model.errors import ConfigError
+from servemap.model.files import regular
 from servemap.model.wording import say_problems
 
 
@@ -41,7 +42,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file cannot be read, is not YAML, is no mapping, or repeats a key.
     """
     try:
-        with path.open(encoding="utf-8") as handle:
+        with open(path, encoding="utf-8", opener=regular) as handle:
             data = yaml.load(handle, Loader=_UniqueKeys)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
@@ -54,6 +55,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(
             f"not valid YAML: {error}", str(path), "mend the file at the place that is named"
+        ) from error
+    except RecursionError as error:
+        raise ConfigError(
+            "the file is nested too deeply", str(path), "start from config/config.yaml"
         ) from error
     if not isinstance(data, dict):
         raise ConfigError("the file holds no mapping", str(path), "start from config/config.yaml")

@@ -13,6 +13,7 @@ from typing import IO
 
 from servemap.model.canon import write_text_atomic
 from servemap.model.errors import NodeError
+from servemap.model.files import read_bytes
 from servemap.nodes.agent_zip import build_agent
 from servemap.nodes.base import Completed, ProcessId
 from servemap.nodes.identity import identify, machine_boot_id
@@ -98,7 +99,7 @@ class LocalNode:
         """Return the text of a file, None when there is none."""
         with self._files(remote):
             try:
-                return Path(remote).read_text(encoding="utf-8", errors="replace")
+                return read_bytes(Path(remote)).decode("utf-8", "replace")
             except FileNotFoundError:
                 return None
 

@@ -5,9 +5,11 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .load_call import Call
-from .load_sse import Event, parse_events
+from .load_sse import STRAY, Event, parse_events
 
 MESSAGE_LIMIT = 500
+COUNT_LIMIT = 2**31
+"""A token count is a whole number from 0 up to this; anything else is none."""
 
 # What vLLM, SGLang and llama.cpp answer when prompt and output do not fit the context.
 _CONTEXT = re.compile(
@@ -24,7 +26,10 @@ Json = Dict[str, Any]
 
 
 class Reading(NamedTuple):
-    """What the events of one stream say; `tokens` are cumulative usage counts or None."""
+    """What the events of one stream say; `tokens` are cumulative usage counts or None.
+
+    `hidden` says that an event before the finishing one may have held a token without text.
+    """
 
     kinds: str
     tokens: List[Optional[int]]
@@ -32,6 +37,7 @@ class Reading(NamedTuple):
     finish_reason: Optional[str]
     timings: Optional[Json]
     error: Optional[Tuple[str, str]]
+    hidden: bool
 
 
 def build_record(call: Call, segment: str, warmup: bool, epoch_ns: int) -> Json:
@@ -90,25 +96,30 @@ def read_events(events: List[Event]) -> Reading:
     finish: Optional[str] = None
     timings: Optional[Json] = None
     error: Optional[Tuple[str, str]] = None
+    hidden = False
     for event in events:
         count: Optional[int] = None
         if event.data.strip() == "[DONE]":
             kind = "d"
         else:
-            chunk = _decode(event.data)
+            chunk = None if event.name == STRAY else _decode(event.data)
             fault = _fault(event, chunk)
             if chunk is None or fault is not None:
                 kind = "e"
                 error = error or fault
             else:
                 kind = _kind(chunk)
+                error = error or _bad_count(chunk)
                 usage = _usage(chunk) or usage
                 count = _whole((_object(chunk.get("usage")) or {}).get("completion_tokens"))
-                finish = _finish_reason(chunk) or finish
+                ending = _finish_reason(chunk)
+                if ending is None and kind == "r":
+                    hidden = hidden or _blank(chunk) or bool(count)
+                finish = ending or finish
                 timings = _object(chunk.get("timings")) or timings
         kinds.append(kind)
         tokens.append(count)
-    return Reading("".join(kinds), tokens, usage, finish, timings, error)
+    return Reading("".join(kinds), tokens, usage, finish, timings, error, hidden)
 
 
 def judge(call: Call, reading: Reading, streamed: bool) -> Tuple[str, Optional[Tuple[str, str]]]:
@@ -131,8 +142,13 @@ def judge(call: Call, reading: Reading, streamed: bool) -> Tuple[str, Optional[T
             return "failed", ("protocol", "the server answered without streaming")
         return "failed", (_class_of(message, "stream_error"), message)
     produced = (reading.usage or {}).get("completion_tokens")
-    if not (produced or set(reading.kinds) & set("tkc")):
-        return "failed", ("empty", "the stream ended without a token")
+    if not set(reading.kinds) & set("tkc"):
+        if not produced:
+            return "failed", ("empty", "the stream ended without a token")
+        # The finishing event may hold one token whose bytes are no text yet, never all of many.
+        if not reading.hidden and not (produced == 1 and "r" in reading.kinds):
+            said = f"usage says {produced} token{'s' if produced > 1 else ''}"
+            return "failed", ("empty", f"{said}, the stream carried none")
     if "d" not in reading.kinds and reading.finish_reason is None and produced is None:
         return "failed", ("cut", "the stream ended without [DONE], a finish reason or usage")
     return "ok", None
@@ -186,6 +202,8 @@ def _message(decoded: Any) -> Optional[str]:
 
 
 def _fault(event: Event, chunk: Optional[Json]) -> Optional[Tuple[str, str]]:
+    if event.name == STRAY:
+        return "protocol", f"the stream holds a line that is no event: {event.data[:80]!r}"
     if chunk is None:
         if event.name == "error":
             return _class_of(event.data, "stream_error"), event.data
@@ -215,7 +233,8 @@ def _object(value: Any) -> Optional[Json]:
 
 
 def _whole(value: Any) -> Optional[int]:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    counts = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < COUNT_LIMIT
+    return value if counts else None
 
 
 def _choices(chunk: Json) -> List[Json]:
@@ -247,16 +266,37 @@ def _finish_reason(chunk: Json) -> Optional[str]:
     return None
 
 
-def _usage(chunk: Json) -> Optional[Json]:
+def _blank(chunk: Json) -> bool:
+    """Whether a choice has its place for text, and nothing in it: a token may have no text yet."""
+    for choice in _choices(chunk):
+        delta = _object(choice.get("delta")) or {}
+        if choice.get("text") == "" or (delta.get("content") == "" and "role" not in delta):
+            return True
+    return False
+
+
+def _counts(chunk: Json) -> Optional[Json]:
     usage = _object(chunk.get("usage"))
     if usage is None:
         return None
     prompt = _object(usage.get("prompt_tokens_details")) or {}
     output = _object(usage.get("completion_tokens_details")) or {}
     return {
-        "prompt_tokens": _whole(usage.get("prompt_tokens")),
-        "completion_tokens": _whole(usage.get("completion_tokens")),
-        "cached_tokens": _whole(prompt.get("cached_tokens")),
+        "prompt_tokens": usage.get("prompt_tokens"),
+        "completion_tokens": usage.get("completion_tokens"),
+        "cached_tokens": prompt.get("cached_tokens"),
         # SGLang keeps the reasoning count beside the totals.
-        "reasoning_tokens": _whole(output.get("reasoning_tokens", usage.get("reasoning_tokens"))),
+        "reasoning_tokens": output.get("reasoning_tokens", usage.get("reasoning_tokens")),
     }
+
+
+def _usage(chunk: Json) -> Optional[Json]:
+    counts = _counts(chunk)
+    return counts and {name: _whole(value) for name, value in counts.items()}
+
+
+def _bad_count(chunk: Json) -> Optional[Tuple[str, str]]:
+    for name, value in (_counts(chunk) or {}).items():
+        if value is not None and _whole(value) is None:
+            return "protocol", f"usage gives {repr(value)[:40]} as {name}, which is no count"
+    return None

@@ -5,6 +5,10 @@ from typing import List, NamedTuple
 
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 _LINE = re.compile(rb"\r\n|\n|\r")
+_FIELD = re.compile(rb"(?:data|event|id|retry)(?::|\Z)|error:|:")
+
+STRAY = "\n"
+"""Name of an event that is none: its data is a line that is no field (no server can send it)."""
 
 
 class Event(NamedTuple):
@@ -23,6 +27,9 @@ def parse_events(pieces: List[bytes], times: List[int], complete: bool) -> List[
         times: when each piece was read, ns.
         complete: the response ended as it should; what follows the last blank line is then an
             event too, as some servers leave the final blank line out.
+
+    Returns:
+        The events; a block with a line that is neither field nor comment is one named `STRAY`.
     """
     body = b"".join(pieces)
     events: List[Event] = []
@@ -44,6 +51,9 @@ def _append(events: List[Event], t_ns: int, block: bytes) -> None:
     name = ""
     data: List[bytes] = []
     for line in _LINE.split(block):
+        if line and not _FIELD.match(line):
+            events.append(Event(t_ns, STRAY, line.decode("utf-8", "replace")))
+            return
         field, _, value = line.partition(b":")
         if value.startswith(b" "):
             value = value[1:]

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from servemap.model.files import read_bytes
 from servemap.parsers.records import Skipped
 
 
@@ -51,4 +52,4 @@ def parse_jsonl(data: bytes) -> JsonLines:
 
 def read_jsonl(path: Path) -> JsonLines:
     """Read `path`; OSError where it cannot be read."""
-    return parse_jsonl(path.read_bytes())
+    return parse_jsonl(read_bytes(path))

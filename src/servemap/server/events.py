@@ -6,12 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from servemap.model.files import parse_json, read_bytes, regular
+
 
 def append_event(run_dir: Path, event: str, **facts: Any) -> None:
     """Append `{"t_ns", "event", ...}` to `events.jsonl` in one write, safe between processes."""
     line = json.dumps({"t_ns": time.time_ns(), "event": event, **facts}, ensure_ascii=False) + "\n"
     run_dir.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(run_dir / "events.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    descriptor = regular(str(run_dir / "events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, line.encode())
     finally:
@@ -21,13 +23,13 @@ def append_event(run_dir: Path, event: str, **facts: Any) -> None:
 def read_events(run_dir: Path) -> list[dict[str, Any]]:
     """Return the whole lines of the event log, oldest first; cut lines are left out."""
     try:
-        lines = (run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = read_bytes(run_dir / "events.jsonl").decode("utf-8", "replace").splitlines()
     except OSError:
         return []
     events = []
     for line in lines:
         try:
-            event = json.loads(line)
+            event = parse_json(line)
         except ValueError:
             continue
         if isinstance(event, dict):

@@ -1,6 +1,5 @@
 """Frozen facts of the nodes: taken once, compared before every start of a server."""
 
-import json
 import shlex
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import NodeError
+from servemap.model.files import parse_json
 from servemap.model.protocol import SCHEMA
 from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Secret
@@ -72,7 +72,7 @@ def take_state(context: Context, node_id: str) -> dict[str, Any]:
 def _agent_json(node: Node, argv: list[str]) -> dict[str, Any]:
     done = node.run(node.agent_argv(*argv), timeout_s=FACTS_TIMEOUT_S)
     try:
-        data = json.loads(done.stdout)
+        data = parse_json(done.stdout)
     except ValueError:
         data = None
     if done.code != 0 or not isinstance(data, dict):

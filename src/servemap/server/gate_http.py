@@ -1,17 +1,16 @@
-"""Short HTTP questions to a server: no proxies, bounded in time and size, never an exception."""
+"""Short HTTP questions to a server: no proxies, no redirects, bounded, never an exception."""
 
+import contextlib
 import http.client
 import json
-import time
-import urllib.error
-import urllib.request
+import socket
+import threading
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 MAX_BYTES = 8 * 1024 * 1024
 """Longest answer that is read; a longer one is cut."""
-
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True)
@@ -49,28 +48,73 @@ def shorten(text: str, limit: int = 200) -> str:
 
 
 def fetch(url: str, timeout_s: float, body: dict[str, Any] | None = None) -> Reply:
-    """Return the answer to a GET, or to a POST of `body` as JSON, within about `timeout_s`."""
+    """Return the answer to a GET, or to a POST of `body` as JSON, within about `timeout_s`.
+
+    The limit is for the whole exchange, however slowly the bytes come. Redirects are not
+    followed: what another address answers says nothing about this server.
+    """
     if not url.startswith(("http://", "https://")):
         return Reply(url, None, "", "not an http:// or https:// address")
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"Accept": "application/json", "Content-Type": "application/json"}
-    deadline = time.monotonic() + timeout_s
     try:
-        request = urllib.request.Request(url, data=data, headers=headers)
-        with _OPENER.open(request, timeout=timeout_s) as response:
-            return Reply(url, response.status, _read(response, deadline), None)
-    except urllib.error.HTTPError as error:
-        with error:
-            return _refused(url, error)
-    except TimeoutError:
+        connection, target = _connection(url, timeout_s)
+    except (http.client.HTTPException, ValueError) as error:
+        return Reply(url, None, "", _reason(error, timeout_s))
+    replies: list[Reply] = []
+    opened: list[socket.socket] = []
+
+    def ask() -> None:
+        try:
+            connection.connect()
+            opened.append(connection.sock)
+            replies.append(_exchange(url, connection, target, body))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            replies.append(Reply(url, None, "", _reason(error, timeout_s)))
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=ask, name="gate", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if not replies:
+        _hang_up(opened)
         return Reply(url, None, "", f"no answer within {timeout_s:g} s")
-    except urllib.error.URLError as error:
-        return Reply(url, None, "", _reason(error.reason, timeout_s))
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return Reply(url, None, "", f"{type(error).__name__}: {shorten(str(error))}")
+    return replies[0]
 
 
-def _read(response: http.client.HTTPResponse, deadline: float) -> str:
+def _connection(url: str, timeout_s: float) -> tuple[http.client.HTTPConnection, str]:
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise ValueError("the address names no host")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
+    return kind(parts.hostname, parts.port, timeout=timeout_s), target
+
+
+def _exchange(
+    url: str, connection: http.client.HTTPConnection, target: str, body: dict[str, Any] | None
+) -> Reply:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {
+        "Accept": "application/json",
+        "Content-Type": "application/json",
+        "Connection": "close",
+    }
+    connection.request("GET" if data is None else "POST", target, data, headers)
+    response = connection.getresponse()
+    if 200 <= response.status < 300:
+        return Reply(url, response.status, _read(response), None)
+    return _refused(url, response)
+
+
+def _hang_up(opened: list[socket.socket]) -> None:
+    """End an exchange that another thread waits in; the connection may have let its socket go."""
+    for waiting in opened:
+        with contextlib.suppress(OSError):
+            # An SSL socket's own method also drops state that the other thread uses.
+            socket.socket.shutdown(waiting, socket.SHUT_RDWR)
+
+
+def _read(response: http.client.HTTPResponse) -> str:
     parts: list[bytes] = []
     size = 0
     while size < MAX_BYTES:
@@ -79,23 +123,25 @@ def _read(response: http.client.HTTPResponse, deadline: float) -> str:
             break
         parts.append(part)
         size += len(part)
-        if time.monotonic() > deadline:
-            raise TimeoutError
     return b"".join(parts)[:MAX_BYTES].decode("utf-8", "replace")
 
 
-def _refused(url: str, error: urllib.error.HTTPError) -> Reply:
+def _refused(url: str, response: http.client.HTTPResponse) -> Reply:
+    location = response.getheader("Location")
+    if 300 <= response.status < 400 and location:
+        said = f": a redirect to {shorten(location)}, which is not followed"
+        return Reply(url, response.status, "", f"HTTP status {response.status}{said}")
     try:
-        text = error.read(MAX_BYTES).decode("utf-8", "replace")
+        text = _read(response)
     except (OSError, http.client.HTTPException):
         text = ""
     said = f": {shorten(text)}" if text.strip() else ""
-    return Reply(url, error.code, text, f"HTTP status {error.code}{said}")
+    return Reply(url, response.status, text, f"HTTP status {response.status}{said}")
 
 
-def _reason(reason: Any, timeout_s: float) -> str:
-    if isinstance(reason, TimeoutError):
+def _reason(error: Exception, timeout_s: float) -> str:
+    if isinstance(error, TimeoutError):
         return f"no answer within {timeout_s:g} s"
-    if isinstance(reason, OSError) and reason.strerror:
-        return reason.strerror
-    return shorten(str(reason))
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {shorten(str(error))}"

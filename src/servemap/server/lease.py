@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from servemap.model.errors import LockedError
+from servemap.model.errors import LockedError, ResultsError
+from servemap.model.files import regular
 from servemap.server.locks import describe_self, holder_alive, read_holder, say_holder
 
 
@@ -24,16 +25,25 @@ def lease_dir() -> Path:
 @contextmanager
 def _guard() -> Iterator[Path]:
     folder = lease_dir()
-    folder.mkdir(parents=True, exist_ok=True)
-    _share(folder, 0o777)
-    guard = folder / "guard"
-    descriptor = os.open(guard, os.O_RDONLY | os.O_CREAT, 0o644)
+    lease = folder / "lease.json"
     try:
-        _share(guard, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield folder / "lease.json"
-    finally:
-        os.close(descriptor)
+        folder.mkdir(parents=True, exist_ok=True)
+        _share(folder, 0o777)
+        guard = folder / "guard"
+        descriptor = regular(str(guard), os.O_RDONLY | os.O_CREAT)
+        try:
+            _share(guard, 0o644)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield lease
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ResultsError(
+            f"the lease of this machine cannot be kept: {error.strerror or error}",
+            str(lease),
+            "let this user write a file there and see that the disk has room, or set "
+            "SERVEMAP_LEASE_DIR to another folder, the same for all campaigns of the machine",
+        ) from error
 
 
 def _share(path: Path, mode: int) -> None:
@@ -46,23 +56,30 @@ def take_lease(node: str, run_dir: Path) -> None:
 
     Raises:
         LockedError: a living controller of another run or user holds it.
+        ResultsError: the lease cannot be written.
     """
     owner = describe_self(run=str(run_dir.resolve()), node=node)
     with _guard() as path:
         holder = read_holder(path)
         _refuse_held(node, holder)
         temporary = path.with_name(f"lease.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(owner), encoding="utf-8")
-        temporary.chmod(0o644)
         try:
-            temporary.replace(path)
-        except PermissionError:
+            temporary.write_text(json.dumps(owner), encoding="utf-8")
+            temporary.chmod(0o644)
+            _put(node, temporary, path, holder)
+        finally:
             temporary.unlink(missing_ok=True)
-            raise LockedError(
-                f"the stale lease of node {node} belongs to another user ({say_holder(holder)})",
-                str(path),
-                "ask that user to remove the file",
-            ) from None
+
+
+def _put(node: str, temporary: Path, path: Path, holder: dict[str, Any]) -> None:
+    try:
+        temporary.replace(path)
+    except PermissionError:
+        raise LockedError(
+            f"the stale lease of node {node} belongs to another user ({say_holder(holder)})",
+            str(path),
+            "ask that user to remove the file",
+        ) from None
 
 
 def check_lease(node: str) -> None:

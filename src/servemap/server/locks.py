@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from servemap.model.errors import LockedError, ResultsError
+from servemap.model.files import read_json_value, regular
 from servemap.nodes.base import ProcessId
 from servemap.nodes.identity import identify, machine_boot_id
 from servemap.onnode.ident import is_alive
@@ -40,7 +41,7 @@ def process_of(holder: dict[str, Any]) -> ProcessId | None:
     """Return the process identity of a holder, or None where it does not name one."""
     try:
         return ProcessId(int(holder["pid"]), int(holder["start"]), str(holder["boot_id"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -65,7 +66,11 @@ def controller_alive(run_dir: Path) -> bool:
 
 def say_holder(holder: dict[str, Any]) -> str:
     """Return a holder in words."""
-    since = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(holder.get("since_ns", 0) / 1e9))
+    try:
+        began = time.localtime(int(holder["since_ns"]) / 1e9)
+        since = time.strftime("%Y-%m-%d %H:%M:%S%z", began)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        since = "?"
     return (
         f"pid {holder.get('pid', '?')} of {holder.get('user', '?')} on "
         f"{holder.get('host', '?')} since {since}"
@@ -81,7 +86,8 @@ def try_lock(path: Path, holder: dict[str, Any]) -> TextIO | None:
     handle = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("a+", encoding="utf-8")
+        # Open for as long as the lock is held.
+        handle = open(path, "a+", encoding="utf-8", opener=regular)  # noqa: SIM115
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         handle.seek(0)
         handle.truncate()
@@ -110,7 +116,7 @@ def _drop(handle: TextIO | None) -> None:
 def read_holder(path: Path) -> dict[str, Any]:
     """Return the holder that a lock file names; empty where it names none."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json_value(path)
     except (OSError, ValueError):
         return {}
     return data if isinstance(data, dict) else {}

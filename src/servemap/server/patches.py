@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from servemap.model.errors import PatchError
+from servemap.model.files import parse_json
 from servemap.model.protocol import SCHEMA
 from servemap.model.server_spec import PatchSpec
 from servemap.nodes.base import Completed, Node
@@ -170,7 +171,7 @@ def _ask(node: Node, command: str, work: str, patches: list[PatchSpec]) -> Recor
 
 def _answer(node: Node, done: Completed) -> Record:
     try:
-        answer: Record = json.loads(done.stdout)
+        answer: Record = parse_json(done.stdout)
     except ValueError as error:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise PatchError(

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from servemap.model.errors import LaunchError
+from servemap.model.files import parse_json
 from servemap.nodes.base import Node, ProcessId
 
 SUPERVISOR_START_S = 10.0
@@ -48,7 +49,7 @@ def read_running(node: Node, workdir: str) -> Running | None:
     """Return the server that was last started on the node and not stopped since."""
     text = node.read_text(_path(workdir, "current.json"))
     try:
-        data = json.loads(text or "")
+        data = parse_json(text or "")
         return Running(**{**data, "supervisor": ProcessId(**data["supervisor"])})
     except (ValueError, TypeError, KeyError):
         return None
@@ -62,7 +63,7 @@ def forget(node: Node, workdir: str) -> None:
 def supervisor_state(node: Node, workdir: str, boot_id: str) -> dict[str, Any]:
     """Return what the supervisor last wrote of a start; empty where it wrote nothing."""
     try:
-        data = json.loads(node.read_text(_path(workdir, f"{boot_id}.state.json")) or "")
+        data = parse_json(node.read_text(_path(workdir, f"{boot_id}.state.json")) or "")
     except ValueError:
         return {}
     return data if isinstance(data, dict) else {}

@@ -36,6 +36,7 @@ class Client:
         self.errors: list[list[str]] = [[]]
         self.status = "ok"
         self.silent = False
+        self.log = ""
         self.goes_on = False
         self.collectors: dict[str, dict[str, Any]] = {}
         self.meanwhile: Callable[[], None] = lambda: None
@@ -52,6 +53,7 @@ class Client:
     def finish(self) -> None:
         self.node.living.discard(self.pid)
         if self.silent:
+            (self.raw / "client.log").write_text(self.log)
             return
         errors = self.errors[min(len(self.calls), len(self.errors)) - 1]
         lines = [{"warmup": True, "error": {"class": "oom"}}, {"warmup": False, "error": None}]
@@ -194,9 +196,12 @@ def test_the_clients_own_failure(context: Context, client: Client) -> None:
 
 def test_the_client_left_no_record(context: Context, client: Client) -> None:
     client.silent = True
+    client.log = "bench: started\nbench: the disk is full: free some room\n\n"
     meta = run(context)
     assert meta["status"] == "failed"
-    assert "left no record" in meta["reasons"][0]
+    reason = "the load client left no record: bench: the disk is full: free some room; see "
+    assert meta["reasons"][0].startswith(reason)
+    assert meta["reasons"][0].endswith("client.log")
     assert (meta["counts"], meta["segments"]) == (None, [])
 
 

@@ -317,11 +317,81 @@ def test_odd_fields_do_no_harm():
             {"choices": [None, 5, {"delta": "x", "finish_reason": 3}]},
             {
                 "choices": [{"text": "a", "finish_reason": "stop"}],
-                "usage": {"completion_tokens": "9"},
+                "usage": {"completion_tokens": None},
             },
             "[DONE]",
         )
     )
     assert (got["status"], got["kinds"]) == ("ok", "rrtd")
     assert got["tokens"] is None
+    assert got["usage"]["completion_tokens"] is None
+
+
+GARBAGE_END = (text_chunk("", "length", usage=usage(4, 16)), "[DONE]")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        GARBAGE_END,
+        (delta(role="assistant", content=""), *GARBAGE_END),
+        ({"choices": []}, *GARBAGE_END),
+        ({"choices": [], "usage": usage(4, 16)}, "[DONE]"),
+    ],
+)
+def test_a_count_without_any_token_in_the_stream_is_empty(values):
+    got = record(events(*values))
+    assert got["status"] == "failed"
+    assert got["error"] == {
+        "class": "empty",
+        "message": "usage says 16 tokens, the stream carried none",
+    }
+
+
+@pytest.mark.parametrize("empty", [text_chunk(""), delta(content="")])
+def test_tokens_without_text_are_output(empty):
+    assert record(events(empty, empty, *GARBAGE_END))["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        [(200 + number, b"xxxx") for number in range(16)],
+        [(200, b"xxxx\n\n")],
+        [(200, b"<html>\n")],
+        [(200, event(text_chunk("a")) + b"data\x00: 1\n\n")],
+    ],
+)
+def test_bytes_that_are_no_event_are_a_protocol_error(reads):
+    got = record([*reads, *events({**text_chunk("a", "length"), "usage": usage(4, 16)}, "[DONE]")])
+    assert (got["status"], got["error"]["class"]) == ("failed", "protocol")
+    assert "no event" in got["error"]["message"]
+
+
+def test_bytes_after_the_end_of_a_stream_are_a_protocol_error():
+    got = record([*events(text_chunk("a", "stop"), "[DONE]"), (900, b"xx")])
+    assert got["error"]["class"] == "protocol"
+
+
+@pytest.mark.parametrize("count", [-1, -(10**30), 2**31, 10**30, 1.5, True, "9", [], float("inf")])
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+def test_usage_that_is_no_count_is_missing_and_a_protocol_error(name, count):
+    counts = json.dumps({**usage(4, 1), name: count}).replace("Infinity", "1e999")
+    last = f'{{"choices": [], "usage": {counts}}}'
+    got = record(events(text_chunk("a", "length"), last, "[DONE]"))
+    assert (got["status"], got["error"]["class"]) == ("failed", "protocol")
+    assert name in got["error"]["message"]
+    assert got["usage"][name] is None
+
+
+def test_nested_usage_that_is_no_count():
+    counts = {**usage(4, 1), "prompt_tokens_details": {"cached_tokens": -7}}
+    got = record(events(text_chunk("a"), {"choices": [], "usage": counts}, "[DONE]"))
+    assert got["error"]["message"] == "usage gives -7 as cached_tokens, which is no count"
+    assert got["usage"]["cached_tokens"] is None
+
+
+def test_usage_nan_is_missing():
+    last = '{"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": NaN}}'
+    got = record(events(text_chunk("a", "length"), last, "[DONE]"))
     assert got["usage"]["completion_tokens"] is None

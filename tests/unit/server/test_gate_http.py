@@ -1,7 +1,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -23,7 +23,11 @@ def serve() -> Iterator[Callable[[Handler], str]]:
         listeners.append(listener)
 
         def run() -> None:
-            with closing(listener.accept()[0]) as client:
+            try:
+                accepted = listener.accept()[0]
+            except OSError:
+                return
+            with closing(accepted) as client:
                 client.recv(65536)
                 handler(client)
                 release.wait(5)
@@ -34,10 +38,12 @@ def serve() -> Iterator[Callable[[Handler], str]]:
 
     yield start
     release.set()
+    for listener in listeners:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
     for thread in threads:
         thread.join(5)
-    for listener in listeners:
-        listener.close()
 
 
 def answer(status: str, body: bytes) -> Handler:
@@ -77,18 +83,42 @@ def test_silence_ends_in_time(serve: Callable[[Handler], str]) -> None:
     assert reply.error == "no answer within 0.2 s"
 
 
-def test_a_body_that_drips_ends_in_time(serve: Callable[[Handler], str]) -> None:
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nX-Long: ",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n",
+        b"HTTP/1.1 500 Oops\r\nContent-Length: 100000\r\n\r\n",
+        b"HTTP/1.1 500 Oops\r\n\r\n",
+    ],
+)
+def test_an_answer_that_drips_ends_in_time(serve: Callable[[Handler], str], head: bytes) -> None:
+    ended = threading.Event()
+
     def drip(client: socket.socket) -> None:
-        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
         try:
-            for _ in range(200):
-                client.sendall(b"x")
+            client.sendall(head)
+            while True:
+                client.sendall(b"H")
                 threading.Event().wait(0.02)
         except OSError:
-            pass
+            ended.set()
 
     reply = fetch(serve(drip), 0.3)
-    assert reply.error == "no answer within 0.3 s"
+    assert (reply.status, reply.error) == (None, "no answer within 0.3 s")
+    assert ended.wait(5), "the connection is closed, too"
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
+def test_a_redirect_is_not_followed(serve: Callable[[Handler], str], status: str) -> None:
+    other = serve(answer("200 OK", b'{"data": []}'))
+    head = f"HTTP/1.1 {status}\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n"
+    reply = fetch(serve(lambda client: client.sendall(head.encode())), 5)
+    assert (reply.status, reply.json) == (int(status[:3]), None)
+    assert reply.evidence.endswith(
+        f"HTTP status {status[:3]}: a redirect to {other}, which is not followed"
+    )
 
 
 def test_a_body_that_is_cut(serve: Callable[[Handler], str]) -> None:

@@ -1,5 +1,6 @@
 """The lease of a machine: taken over from the dead, refused by the living, readable by all."""
 
+import errno
 import json
 import os
 import stat
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from servemap.model.errors import LockedError
+from servemap.model.errors import LockedError, ResultsError
 from servemap.server.lease import check_lease, lease_dir, release_lease, take_lease
 from servemap.server.locks import describe_self, read_holder
 
@@ -115,3 +116,42 @@ def test_a_stale_lease_in_a_folder_that_is_not_ours(
     with pytest.raises(LockedError, match="belongs to another user"):
         take_lease("n1", tmp_path / "run")
     assert not list(lease_dir().glob("*.tmp"))
+
+
+def test_a_pipe_as_lease_is_replaced(tmp_path: Path) -> None:
+    lease_dir().mkdir()
+    os.mkfifo(lease_dir() / "lease.json")
+    check_lease("n1")
+    take_lease("n1", tmp_path / "run")
+    assert holder()["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("name", ["lease.json", "guard"])
+def test_a_lease_that_cannot_be_kept_names_itself_and_the_way_out(
+    tmp_path: Path, name: str
+) -> None:
+    (lease_dir() / name).mkdir(parents=True)
+    with pytest.raises(ResultsError, match="Is a directory") as caught:
+        take_lease("n1", tmp_path / "run")
+    assert caught.value.where == str(lease_dir() / "lease.json")
+    assert "SERVEMAP_LEASE_DIR" in caught.value.remedy
+    assert not list(lease_dir().glob("*.tmp"))
+
+
+def test_a_full_disk_names_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_text(self: Path, *_: object, **__: object) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    with pytest.raises(ResultsError, match="No space left") as caught:
+        take_lease("n1", tmp_path / "run")
+    assert caught.value.where == str(lease_dir() / "lease.json")
+    assert not list(lease_dir().glob("*.tmp"))
+
+
+def test_a_pipe_as_guard_holds_nobody_up(tmp_path: Path) -> None:
+    lease_dir().mkdir()
+    os.mkfifo(lease_dir() / "guard")
+    with pytest.raises(ResultsError, match="not a regular file"):
+        take_lease("n1", tmp_path / "run")

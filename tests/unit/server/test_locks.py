@@ -171,3 +171,13 @@ def test_a_controller_is_dead_only_if_its_record_says_who_died(tmp_path: Path) -
 def test_since_is_a_time_that_people_read() -> None:
     said = say_holder({"pid": 1, "user": "u", "host": "h", "since_ns": time.time_ns()})
     assert time.strftime("%Y-%m-%d") in said
+
+
+@pytest.mark.parametrize("since", [None, "yesterday", [], 1e300, float("inf"), float("nan")])
+def test_a_holder_of_no_known_time_is_still_said(since: object) -> None:
+    said = say_holder({"pid": 7, "user": "ann", "host": "h", "since_ns": since})
+    assert said == "pid 7 of ann on h since ?"
+
+
+def test_a_holder_without_a_whole_identity_is_not_alive() -> None:
+    assert not holder_alive({"pid": float("inf"), "start": 1, "boot_id": "x"})
