@@ -56,10 +56,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"not valid YAML: {error}", str(path), "mend the file at the place that is named"
         ) from error
-    except RecursionError as error:
-        raise ConfigError(
-            "the file is nested too deeply", str(path), "start from config/config.yaml"
-        ) from error
     if not isinstance(data, dict):
         raise ConfigError("the file holds no mapping", str(path), "start from config/config.yaml")
     return data
