@@ -44,6 +44,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8", opener=regular) as handle:
             data = yaml.load(handle, Loader=_UniqueKeys)
+        circular = _is_circular(data, set(), set())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"cannot read the file: {error}", str(path), "give the path of a campaign file"
@@ -56,9 +57,28 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"not valid YAML: {error}", str(path), "mend the file at the place that is named"
         ) from error
+    if circular:
+        raise ConfigError(
+            "an anchor holds itself", str(path), "write out what the alias stands for"
+        )
     if not isinstance(data, dict):
         raise ConfigError("the file holds no mapping", str(path), "start from config/config.yaml")
     return data
+
+
+def _is_circular(value: Any, above: set[int], done: set[int]) -> bool:
+    """Return whether a list or mapping is part of itself; `done` are those that are not."""
+    if not isinstance(value, dict | list) or id(value) in done:
+        return False
+    if id(value) in above:
+        return True
+    above.add(id(value))
+    below = value.values() if isinstance(value, dict) else value
+    if any(_is_circular(item, above, done) for item in below):
+        return True
+    above.remove(id(value))
+    done.add(id(value))
+    return False
 
 
 def assemble(config: dict[str, Any]) -> dict[str, Any]:

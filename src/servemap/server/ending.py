@@ -50,12 +50,15 @@ def keep_log(context: Context, variant: str, boot_id: str) -> None:
         _redact_file(target)
     except NodeError as error:
         append_event(context.run_dir, "log_not_fetched", boot_id=boot_id, error=error.what)
+    except OSError as error:
+        target.unlink(missing_ok=True)
+        append_event(context.run_dir, "log_not_fetched", boot_id=boot_id, error=str(error))
 
 
 def _redact_file(path: Path) -> None:
     if path.stat().st_size > MAX_REDACTED_BYTES:
         return
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = path.read_bytes().decode("utf-8", "replace")  # keeps the ends of lines
     redacted = redact_text(text)
     if redacted != text:
         write_text_atomic(path, redacted)

@@ -198,6 +198,8 @@ def write(folder: Path, name: str, text: str) -> Path:
         ("server: {? {a: 1} : 3}\n", "a key is a list or a mapping"),
         ("run: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
         ("run: " + "9" * 5000, "not valid YAML"),
+        ("policy: &p {repeats: *p}\n", "an anchor holds itself"),
+        ("cases: &c [1, {a: *c}]\n", "an anchor holds itself"),
         ("run: 2024-99-99\n", "not valid YAML"),
     ],
 )
@@ -208,6 +210,11 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str, says: str) -> None:
     assert says in error.value.what
     assert str(path) in error.value.where
     assert error.value.remedy
+
+
+def test_an_alias_that_is_used_twice_is_no_circle(tmp_path: Path) -> None:
+    path = write(tmp_path, "c.yaml", "a: &a {x: [1]}\nb: *a\nc: [*a, *a]\n")
+    assert read_yaml(path)["c"] == [{"x": [1]}, {"x": [1]}]
 
 
 def test_a_repeated_key_is_found_by_its_line(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from servemap.server import boots, ending, ensure, launch, process, start
 from servemap.server.context import Context
 from servemap.server.ending import stop_server
 from servemap.server.ensure import ensure_server
+from servemap.server.events import read_events
 from servemap.server.gates import Check, GateResult
 from servemap.server.served import NotRunError, server_url
 from servemap.server.stop import request_stop
@@ -388,15 +389,40 @@ def test_lost_health_is_recorded_without_a_credential(node: FakeNode, answers: A
     assert "s3cr3t" not in everything_written(context.run_dir)
 
 
-def test_a_log_that_is_too_long_is_kept_as_it_is(
+def test_a_long_log_is_kept_as_it_is_but_its_tail_is_redacted(
     node: FakeNode, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = fake_context(node, campaign())
-    node.server_log = "HF_TOKEN=s3cr3t\r\n"
+    node.server_log = "HF_TOKEN=s3cr3t\n"
+    answers.gates = [Check("port", False, "nobody listens", "see the log")]
     monkeypatch.setattr(ending, "MAX_REDACTED_BYTES", 3)
+    launch.launch_variant(context, "baseline", 1, Path("launch.json"))
+    kept = boots.boot_dir(context.run_dir, "baseline", last_boot(context).boot_id) / "n1.log"
+    assert kept.read_text() == "HF_TOKEN=s3cr3t\n"
+    assert json.loads(Path("launch.json").read_text())["log_tail"] == ["HF_TOKEN=<redacted>"]
+
+
+def test_a_log_that_cannot_be_rewritten_is_not_kept(
+    node: FakeNode, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    context = fake_context(node, campaign())
+    node.server_log = "HF_TOKEN=s3cr3t\n"
+    monkeypatch.setattr(ending, "write_text_atomic", full)
+    ensure_server(context, "baseline")
+    (event,) = (e for e in read_events(context.run_dir) if e["event"] == "log_not_fetched")
+    assert "No space left" in event["error"]
+    assert "s3cr3t" not in everything_written(context.run_dir)
+
+
+def test_line_ends_of_a_redacted_log_stay(node: FakeNode, answers: Answers) -> None:
+    context = fake_context(node, campaign())
+    node.server_log = "10%\r20%\r\nHF_TOKEN=s3cr3t\r\n"
     ensure_server(context, "baseline")
     kept = boots.boot_dir(context.run_dir, "baseline", last_boot(context).boot_id) / "n1.log"
-    assert kept.read_bytes() == b"HF_TOKEN=s3cr3t\r\n"
+    assert kept.read_bytes() == b"10%\r20%\r\nHF_TOKEN=<redacted>\r\n"
 
 
 def test_launch_that_was_stopped_is_not_run(node: FakeNode, answers: Answers) -> None:
