@@ -76,7 +76,7 @@ def run_context(folder: Path) -> Context:
         ResultsError: the manifest cannot be read.
     """
     manifest = read_json(folder / "run_manifest.json") or {}
-    if "campaign" not in manifest:
+    if not isinstance(manifest.get("campaign"), dict):
         raise ResultsError(
             "the manifest cannot be read", str(folder / "run_manifest.json"), "run the campaign"
         )

@@ -9,6 +9,7 @@ from tabulate import tabulate
 from servemap.analysis.repeats import say_unrecorded
 from servemap.model.attempts import read_json
 from servemap.model.plan import CaseKey
+from servemap.parsers.values import integer, mapping, number, sequence
 
 HEADERS = [
     "variant", "case", "r", "segment", "result", "TTFT p50 ms", "TPOT p50 ms", "E2E p50 ms",
@@ -42,7 +43,7 @@ def result_table(
         metrics = read_json(repeat / "metrics.json") or {}
         old = (outdated or {}).get((row["variant"], row["case"], row["repeat"]))
         lines = _lines(row, meta, metrics) if old is None else [[*_key(row), MISSING, old]]
-        found.append((meta.get("ended_ns") or 0, lines))
+        found.append((integer(meta.get("ended_ns")) or 0, lines))
     if last is not None:
         found = sorted(found, key=lambda item: item[0])[-last:]
     lines = [line for _, group in found for line in group]
@@ -59,21 +60,21 @@ def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -
     if metrics.get("attempt") != meta.get("attempt") or "verdict" not in metrics:
         return [[*_key(row), MISSING, "not derived"]]
     verdict = metrics["verdict"]
-    segments = metrics.get("segments") or []
+    segments = [item for item in map(mapping, sequence(metrics.get("segments"))) if item]
     if verdict != "valid" or not segments:
         return [[*_key(row), MISSING, f"{verdict}: {_first_reason(metrics)}"]]
     return [
         [
             *_key(row),
-            segment["name"],
+            name,
             verdict,
-            _ms(segment["metrics"], "ttft_s"),
-            _ms(segment["metrics"], "tpot_s"),
-            _ms(segment["metrics"], "e2e_s"),
-            segment["metrics"].get("agg_output_tps"),
-            segment["metrics"].get("input_tok_s"),
+            _ms(figures, "ttft_s"),
+            _ms(figures, "tpot_s"),
+            _ms(figures, "e2e_s"),
+            number(figures.get("agg_output_tps")),
+            number(figures.get("input_tok_s")),
         ]
-        for segment in segments
+        for name, figures in ((s.get("name"), mapping(s.get("metrics"))) for s in segments)
     ]
 
 
@@ -84,5 +85,5 @@ def _first_reason(record: dict[str, Any]) -> str:
 
 
 def _ms(metrics: dict[str, Any], name: str) -> float | None:
-    value = (metrics.get(name) or {}).get("p50")
-    return None if value is None else 1000 * float(value)
+    value = number(mapping(metrics.get(name)).get("p50"))
+    return None if value is None else 1000 * value

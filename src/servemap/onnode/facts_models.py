@@ -34,7 +34,7 @@ class Checksums:
             try:
                 with open(cache_path, encoding="utf-8") as handle:
                     self._entries = dict(json.load(handle)["entries"])
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 self.error = "the cache %s is not used: %s" % (cache_path, error)
 
     def sha256(self, path: str) -> str:

@@ -36,7 +36,7 @@ def read_spec(path: str, required: Any) -> Any:
     try:
         with open(path, encoding="utf-8") as handle:
             spec = json.load(handle)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError("cannot read the spec %s: %s" % (path, error)) from error
     if not isinstance(spec, dict):
         raise ValueError("the spec %s is not a JSON object" % path)

@@ -109,7 +109,7 @@ def read_events(events: List[Event]) -> Reading:
                 error = error or fault
             else:
                 kind = _kind(chunk)
-                error = error or _bad_count(chunk)
+                error = error or _bad_count(event.data, chunk)
                 usage = _usage(chunk) or usage
                 count = _whole((_object(chunk.get("usage")) or {}).get("completion_tokens"))
                 ending = _finish_reason(chunk)
@@ -295,7 +295,9 @@ def _usage(chunk: Json) -> Optional[Json]:
     return counts and {name: _whole(value) for name, value in counts.items()}
 
 
-def _bad_count(chunk: Json) -> Optional[Tuple[str, str]]:
+def _bad_count(data: str, chunk: Json) -> Optional[Tuple[str, str]]:
+    if "NaN" in data or "Infinity" in data:
+        chunk = json.loads(data)  # with them as floats; the decoded chunk has nulls there
     for name, value in (_counts(chunk) or {}).items():
         if value is not None and _whole(value) is None:
             return "protocol", f"usage gives {repr(value)[:40]} as {name}, which is no count"

@@ -73,5 +73,5 @@ def _has_patched(work: str, path: str) -> bool:
     try:
         journal = json.loads(read_bytes(os.path.join(work, "journal.json")).decode("utf-8"))
         return any(file["path"] == path for item in journal["entries"] for file in item["files"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return True

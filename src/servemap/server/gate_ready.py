@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from servemap.engines.base import Endpoints
+from servemap.model.files import regular
 from servemap.server.gate_http import shorten
 from servemap.server.gate_ports import is_running, read_process
 from servemap.server.gates import Check
@@ -84,7 +85,7 @@ def log_reader(path: Path, *, from_start: bool = False) -> Callable[[], str]:
     def read() -> str:
         nonlocal offset
         try:
-            with path.open("rb") as handle:
+            with open(path, "rb", opener=regular) as handle:
                 handle.seek(offset)
                 data = handle.read()
         except OSError:

@@ -6,6 +6,7 @@ from typing import Any
 
 from servemap.model import attempts, results
 from servemap.model.canon import write_json_atomic
+from servemap.model.files import read_bytes
 from servemap.model.protocol import SCHEMA
 from servemap.onnode.redact import redact_text
 from servemap.server import boots
@@ -93,7 +94,7 @@ def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[s
         return []
     folder = boots.boot_dir(context.run_dir, variant, boot.boot_id)
     try:
-        text = (folder / f"{context.head.name}.log").read_text(encoding="utf-8", errors="replace")
+        text = read_bytes(folder / f"{context.head.name}.log").decode("utf-8", "replace")
     except OSError:
         return []
     return redact_text(text).splitlines()[-LOG_TAIL_LINES:]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from servemap.model.errors import PatchError
-from servemap.model.files import parse_json
+from servemap.model.files import parse_json, read_bytes
 from servemap.model.protocol import SCHEMA
 from servemap.model.server_spec import PatchSpec
 from servemap.nodes.base import Completed, Node
@@ -143,7 +143,7 @@ def _files(patch: PatchSpec) -> list[dict[str, Any]]:
 
 
 def _file(path: Path, name: str) -> dict[str, Any]:
-    data = path.read_bytes()
+    data = read_bytes(path)
     return {
         "path": name,
         "mode": path.stat().st_mode & 0o777,

@@ -391,7 +391,9 @@ def test_nested_usage_that_is_no_count():
     assert got["usage"]["cached_tokens"] is None
 
 
-def test_usage_nan_is_missing():
-    last = '{"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": NaN}}'
+@pytest.mark.parametrize("count", ["NaN", "Infinity", "-Infinity"])
+def test_usage_that_json_lacks_is_missing_and_a_protocol_error(count):
+    last = f'{{"choices": [], "usage": {{"prompt_tokens": 4, "completion_tokens": {count}}}}}'
     got = record(events(text_chunk("a", "length"), last, "[DONE]"))
+    assert (got["status"], got["error"]["class"]) == ("failed", "protocol")
     assert got["usage"]["completion_tokens"] is None
