@@ -205,8 +205,15 @@ def _server_reasons(
 
 
 def _outlived(context: Context, served: Served, result: dict[str, Any] | None) -> bool:
-    """Whether the server ended only after the client was done, as after a controller's death."""
+    """Whether the server ended only after the client was done, as after a controller's death.
+
+    The times alone do not tell: a client that is refused by a dead server is done sooner than the
+    supervisor has noted the death. A request that failed is taken as a sign of it.
+    """
+    counts = (result or {}).get("counts") or {}
     if served.boot_id is None or result is None or not result.get("ended_ns"):
+        return False
+    if not counts.get("sent") or counts.get("ok") != counts["sent"]:
         return False
     state = process.supervisor_state(context.head, context.head_workdir, served.boot_id)
     ended = state.get("ended_ns")

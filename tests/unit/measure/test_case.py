@@ -64,7 +64,7 @@ class Client:
             "status": self.status,
             "reasons": ["case timeout"] if self.status == "failed" else [],
             "segments": [{"name": "main", "start_ns": 1, "end_ns": 2}],
-            "counts": {"planned": 1, "ok": 0 if errors else 1, "failed": len(errors)},
+            "counts": {"planned": 1, "sent": 1, "ok": 0 if errors else 1, "failed": len(errors)},
             "ended_ns": ENDED_NS,
         }
         (self.raw / "client.json").write_text(json.dumps(client))
@@ -310,6 +310,24 @@ def test_a_server_that_ended_after_the_client_is_no_failure(
 
     client.meanwhile = ends
     assert run(context)["status"] == "ok"
+
+
+def test_a_death_that_the_supervisor_noted_late_is_a_failure(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    """A client that a dead server refuses is done before the supervisor has noted the death."""
+    ensured.answers = [own_server(context, node)]
+    client.errors = [["refused"]]
+
+    def dies() -> None:
+        node.server_dies(signal=9, code=None)
+        late = {**json.loads(node.state_path.read_text()), "ended_ns": ENDED_NS + 1}
+        node.state_path.write_text(json.dumps(late))
+
+    client.meanwhile = dies
+    meta = run(context)
+    assert meta["status"] == "failed"
+    assert meta["reasons"][0] == "the server was ended by signal 9 during the case"
 
 
 def test_a_client_that_cannot_be_started_leaves_no_collectors(
