@@ -11,7 +11,7 @@ from servemap.model import protocol
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
 from servemap.model.cases import BaselineSpec, CaseSpec, PhaseSpec
-from servemap.model.resolve import resolved_case, resolved_server, server_nodes
+from servemap.model.resolve import resolved_case, resolved_server
 
 CaseKey = tuple[str, str, int]
 """Variant, case, repeat (from 1)."""
@@ -274,7 +274,3 @@ class Plan:
     def all_nodes(self) -> list[str]:
         """Return the ids of all nodes."""
         return [node.id for node in self.campaign.nodes]
-
-    def server_node_ids(self) -> list[str]:
-        """Return the ids of the nodes that the unchanged server runs on."""
-        return server_nodes(self.campaign, self.campaign.server)

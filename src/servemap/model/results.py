@@ -15,16 +15,6 @@ def freeze_file(run: str, node: str) -> Path:
     return run_dir(run) / "freeze" / f"{node}.json"
 
 
-def snapshot_file(run: str, node: str, when: str) -> Path:
-    """Return the snapshot of a node's cards, containers and network; `when`: before, after."""
-    return run_dir(run) / "snapshots" / f"{node}-{when}.json"
-
-
-def baseline_file(run: str, baseline: str) -> Path:
-    """Return the result of a baseline."""
-    return run_dir(run) / "baselines" / f"{baseline}.json"
-
-
 def baseline_history(run: str, baseline: str) -> Path:
     """Return the folder that keeps every record of a baseline."""
     return run_dir(run) / "baselines" / "raw" / baseline
@@ -38,8 +28,3 @@ def variant_dir(run: str, variant: str) -> Path:
 def repeat_dir(run: str, variant: str, case: str, repeat: int) -> Path:
     """Return the folder of a planned repetition of a case."""
     return run_dir(run) / "cases" / variant / case / f"r{repeat}"
-
-
-def capture_dir(run: str, variant: str, case: str) -> Path:
-    """Return the folder of a capture."""
-    return run_dir(run) / "captures" / variant / case

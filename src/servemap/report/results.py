@@ -53,29 +53,20 @@ def summary(run: Run) -> Section:
             for label, n in counts.items()
         ),
     ]
+    columns = [
+        "Variant",
+        "Valid",
+        "Best output tok/s",
+        "Best input tok/s",
+        "Lowest TTFT P50 ms",
+        "Lowest TPOT P50 ms",
+        "Injection: output",
+        "Injection: TPOT P95",
+    ]
     top = Table(
-        [
-            "Variant",
-            "Valid",
-            "Best output tok/s",
-            "Best input tok/s",
-            "Lowest TTFT P50 ms",
-            "Lowest TPOT P50 ms",
-            "Injection: output",
-            "Injection: TPOT P95",
-        ],
+        columns,
         [_top_line(run, variant) for variant in run.variants],
-        frozenset(
-            {
-                "Valid",
-                "Best output tok/s",
-                "Best input tok/s",
-                "Lowest TTFT P50 ms",
-                "Lowest TPOT P50 ms",
-                "Injection: output",
-                "Injection: TPOT P95",
-            }
-        ),
+        frozenset(columns[1:]),
         "Top line of each variant: means over valid repeats, with the case they come from",
     )
     facts = Table(["What was run", ""], [[Cell(k), cell(v)] for k, v in what])
