@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from servemap.measure.setup import load_context
-from servemap.nodes.base import Completed, ProcessId
+from servemap.nodes.base import Completed, Fetched, ProcessId
 from servemap.nodes.local import LocalNode
 from servemap.server.context import Context
 
@@ -120,6 +120,27 @@ class FakeNode(LocalNode):
 
     def starts(self, program: str = "supervise") -> int:
         return sum(name == program for name, _, _ in self.spawned)
+
+
+class FarNode(LocalNode):
+    """This machine, driven as if it were another one: its files are not ours."""
+
+    def __init__(self, name: str, home: Path) -> None:
+        super().__init__(name, agent_dir=home / "agent")
+        self._home = home
+
+    @property
+    def here(self) -> bool:
+        return False
+
+    def state_dir(self) -> str:
+        return str(self._home / "state")
+
+    def fetch(self, remote: str, local: Path, *, max_bytes: int | None = None) -> list[Fetched]:
+        found = super().fetch(remote, Path(remote), max_bytes=max_bytes)
+        for item in found:
+            self.get(f"{remote}/{item.path}", local / item.path)
+        return found
 
 
 def fake_context(node: FakeNode, config: dict[str, Any], session: str = "s1") -> Context:

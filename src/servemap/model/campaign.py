@@ -85,6 +85,12 @@ class Campaign(Model):
     extends: str | None = Field(None, description="Campaign file that this one overlays.")
     inventory: str | None = Field(None, description="File that holds `nodes`.")
     nodes: list[NodeSpec] = Field(min_length=1)
+    load_node: Slug | None = Field(
+        None, description="Node that the load client runs on; the head if absent."
+    )
+    time_zone: str | None = Field(
+        None, description="Zone that reports show times in, such as Asia/Shanghai; yours if absent."
+    )
     model: ModelSpec
     server: ServerSpec
     variables: list[Variable] = []

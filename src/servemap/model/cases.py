@@ -151,6 +151,12 @@ class Policy(Model):
         3, description="Starts of one variant that may fail or die before it is given up."
     )
     stop_grace_s: Seconds = 10
+    lost_node_s: Seconds = Field(
+        60, description="A node that cannot be reached for so long is given up by the job at hand."
+    )
+    max_fetch_bytes: Annotated[int, Field(ge=1_000_000)] = Field(
+        20_000_000_000, description="Most that is fetched from a node for one case."
+    )
     lease_ttl_s: Annotated[float, Field(ge=5, le=WEEK_S)] = Field(
         60, description="A server that nobody renewed for so long stops itself."
     )

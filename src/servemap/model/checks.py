@@ -7,7 +7,8 @@ from typing import Any
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.cases import CaseSpec, FixedCase
-from servemap.model.check_server import check_node_env, check_server
+from servemap.model.check_nodes import check_nodes, known
+from servemap.model.check_server import check_server
 from servemap.model.errors import ConfigError
 from servemap.model.resolve import changed_keys, variant_server
 
@@ -34,7 +35,7 @@ def check(campaign: Campaign) -> None:
     _unique("cases", (case.id for case in campaign.cases))
     _unique("baselines", (baseline.id for baseline in campaign.baselines))
     _unique("phases", (phase.id for phase in campaign.phases))
-    _check_nodes(campaign)
+    check_nodes(campaign)
     check_server(campaign.server)
     _check_attached(campaign)
     for variant in campaign.variants:
@@ -76,26 +77,6 @@ def _unique(key: str, ids: Iterable[str]) -> None:
             )
 
 
-def _known(name: str, known: Iterable[str], where: str, what: str) -> None:
-    names = list(known)
-    if name not in names:
-        raise ConfigError(
-            f"there is no {what} {name!r}", where, f"use one of: {', '.join(names) or '(none)'}"
-        )
-
-
-def _check_nodes(campaign: Campaign) -> None:
-    heads = [node.id for node in campaign.nodes if node.role == "head"]
-    if len(heads) != 1:
-        raise ConfigError(
-            f"{len(heads)} nodes have the role head", "nodes", "give exactly one node role: head"
-        )
-    for node in campaign.nodes:
-        check_node_env(node)
-    for name in campaign.server.nodes:
-        _known(name, (node.id for node in campaign.nodes), "server.nodes", "node")
-
-
 def _check_attached(campaign: Campaign) -> None:
     server = campaign.server
     if server.attach and server.patches:
@@ -120,7 +101,7 @@ def _check_variant(campaign: Campaign, variant: Variant) -> None:
                 "declare the variable under `variables` and name it here",
             )
         return
-    _known(variant.variable, (item.id for item in campaign.variables), where, "variable")
+    known(variant.variable, (item.id for item in campaign.variables), where, "variable")
     variable = next(item for item in campaign.variables if item.id == variant.variable)
     outside = sorted(
         key
@@ -182,15 +163,15 @@ def _check_phases(campaign: Campaign) -> None:
                 f"phase {phase.id!r} has the name of a rule", where, "call it otherwise: phase1"
             )
         for name in phase.requires:
-            _known(name, phases, f"{where}.requires", "phase")
+            known(name, phases, f"{where}.requires", "phase")
         for name in phase.cases:
-            _known(name, cases, f"{where}.cases", "case")
+            known(name, cases, f"{where}.cases", "case")
         for name in phase.variants:
-            _known(name, variants, f"{where}.variants", "variant")
+            known(name, variants, f"{where}.variants", "variant")
         for name in phase.baselines:
-            _known(name, (item.id for item in campaign.baselines), f"{where}.baselines", "baseline")
+            known(name, (item.id for item in campaign.baselines), f"{where}.baselines", "baseline")
         for capture in phase.captures:
-            _known(capture.case, cases, f"{where}.captures", "case")
+            known(capture.case, cases, f"{where}.captures", "case")
         planned += len(phase.cases) + len(phase.baselines) + len(phase.captures)
     if not planned:
         raise ConfigError(

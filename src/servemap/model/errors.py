@@ -36,6 +36,10 @@ class NodeError(ServemapError):
     """A node could not be reached or a command could not be run on it."""
 
 
+class ConnectionLostError(NodeError):
+    """The connection to a node broke or cannot be made; what runs there may well go on."""
+
+
 class PatchError(ServemapError):
     """A patch does not lint, apply, verify or restore."""
 

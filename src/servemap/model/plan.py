@@ -91,6 +91,11 @@ class Plan:
         """The id of the head node."""
         return next(node.id for node in self.campaign.nodes if node.role == "head")
 
+    @property
+    def load_node(self) -> str:
+        """The id of the node that the load client runs on."""
+        return self.campaign.load_node or self.head
+
     def repeats_of(self, case: str) -> int:
         """Return the planned number of repeats of a case."""
         return self.cases[case].repeats or self.campaign.policy.repeats
@@ -232,6 +237,7 @@ class Plan:
                 "case": resolved_case(campaign, self.cases[key[1]]),
                 "server": self._servers[key[0]],
                 "collectors": self._collectors,
+                "load_node": self.load_node,
             }
         if kind == "capture":
             captures = [

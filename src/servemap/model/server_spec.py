@@ -35,10 +35,24 @@ class NodeSpec(Model):
     host: str | None = Field(None, description="Name or address for ssh; `address` if absent.")
     user: str | None = None
     port: Annotated[int, Field(ge=1, le=65535)] = 22
-    key_file: str | None = None
-    jump: str | None = None
-    known_hosts: str | None = None
+    key_file: str | None = Field(None, description="ssh private key; the agent's keys if absent.")
+    jump: str | None = Field(None, description="ssh host in between: [USER@]HOST[:PORT].")
+    proxy: str | None = Field(
+        None, description="Command whose stdin and stdout lead to the node's sshd, as ProxyCommand."
+    )
+    known_hosts: str | None = Field(
+        None, description="File of trusted host keys; ~/.ssh/known_hosts if absent."
+    )
+    python: str | None = Field(
+        None, description="Interpreter of the node agent, 3.8 or newer; python3 over ssh if absent."
+    )
+    become: bool = Field(
+        False, description="Use `sudo -n` for the container runtime and to see others' open files."
+    )
     accelerators: Annotated[int, Field(ge=0)] = 0
+    idle_memory_bytes: Annotated[int, Field(ge=0)] = Field(
+        1_000_000_000, description="Memory that a card may show as used when nothing runs on it."
+    )
     rails: list[Rail] = []
     env: dict[EnvName, str] = {}
     workdir: str | None = Field(None, description="Node-local work folder; per user by default.")
@@ -126,16 +140,34 @@ class Package(Model):
     root: str = Field(description="Folder that contains the package's folder.")
 
 
+class Build(Model):
+    """An image that is built on the nodes from committed files only (`git archive`)."""
+
+    repo: str = Field(description="Git repository here.")
+    ref: str = Field("HEAD", description="Commit, tag or branch.")
+    file: str = Field("Dockerfile", description="Container file within it.")
+
+
 class Container(Model):
     """The container that the server runs in."""
 
     image: str
     runtime: Literal["docker", "podman"] = "docker"
     pull: Literal["never", "missing"] = "never"
-    mounts: list[str] = []
+    load: str | None = Field(
+        None, description="Archive on the nodes that holds the image, loaded where it is missing."
+    )
+    build: Build | None = None
+    mounts: list[str] = Field([], description="HOST:CONTAINER[:OPTIONS]")
     devices: list[str] = []
     shm_size: str | None = None
-    args: list[str] = []
+    log_max_bytes: Annotated[int, Field(ge=1_000_000)] = Field(
+        1_000_000_000, description="The runtime's own log of the container is kept below this."
+    )
+    model_path: str | None = Field(
+        None, description="The model's path inside the container; model.path if absent."
+    )
+    args: list[str] = Field([], description="Further options of `run`.")
 
 
 ArgValue = bool | int | float | str | list[str]
@@ -149,6 +181,9 @@ class ServerSpec(Model):
     bind: str = Field("127.0.0.1", description="Address that the server listens on.")
     port: Annotated[int, Field(ge=1, le=65535)] = 18080
     nodes: list[Slug] = Field([], description="Nodes it runs on; the head alone if absent.")
+    master_port: Annotated[int, Field(ge=1, le=65535)] = Field(
+        29500, description="Port on the head at which the ranks of several nodes meet."
+    )
     topology: Topology = Topology()
     settings: Settings = Settings()
     args: dict[str, ArgValue] = {}

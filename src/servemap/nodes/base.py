@@ -26,12 +26,56 @@ class ProcessId:
     boot_id: str
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """A line sent to a program on the node and its answer; times by the clock of this machine."""
+
+    sent_ns: int
+    answer: str
+    received_ns: int
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that came from a node.
+
+    Attributes:
+        path: its name below the folder, with `/`.
+        size: bytes.
+        sha256: digest of the bytes that arrived, which the node's own digest equals.
+        changed: whether the node saw the file change while it was read.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    changed: bool = False
+
+
 class Node(Protocol):
-    """One machine. Every method raises NodeError when the node itself does not do its part."""
+    """One machine. Every method raises NodeError when the node itself does not do its part.
+
+    A connection that breaks or cannot be made is a ConnectionLostError; the next call tries to
+    connect anew. Methods may be called from several threads.
+    """
 
     @property
     def name(self) -> str:
         """The node's name in the campaign."""
+
+    @property
+    def here(self) -> bool:
+        """Whether this process runs on that machine, so that their files are the same."""
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs the on-node program there."""
+
+    def state_dir(self) -> str:
+        """Return the folder on the node for files of servemap and this user."""
+
+    def close(self) -> None:
+        """Close the connection; what was started there goes on."""
 
     def run(
         self,
@@ -57,8 +101,26 @@ class Node(Protocol):
     def read_text(self, remote: str) -> str | None:
         """Return the text of a file, None when there is none."""
 
+    def read_since(self, remote: str, offset: int) -> bytes:
+        """Return what a file holds from `offset` on; nothing where it is shorter or not there."""
+
     def write_text(self, remote: str, text: str) -> None:
         """Write a file atomically, making its folder."""
+
+    def fetch(self, remote: str, local: Path, *, max_bytes: int | None = None) -> list[Fetched]:
+        """Bring the regular files below a folder of the node into a folder here.
+
+        Each file is written whole and atomically, with its time of change, and its digest is
+        compared with the node's. Files that are here already with the same size, time and digest
+        may be left as they are. Links and special files are passed over; no path leaves `local`.
+        Where both are the same folder nothing is moved.
+
+        Raises:
+            NodeError: there is no such folder, it holds more than `max_bytes`, or a digest differs.
+        """
+
+    def exchange(self, argv: Sequence[str], lines: Sequence[str]) -> list[Exchange]:
+        """Run a program that answers each line of its stdin with one line, one after the other."""
 
     def spawn(
         self,

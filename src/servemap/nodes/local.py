@@ -5,17 +5,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from servemap.model.canon import write_text_atomic
+from servemap.model.canon import file_sha256, write_text_atomic
 from servemap.model.errors import NodeError
-from servemap.model.files import read_bytes
+from servemap.model.files import read_bytes, regular
 from servemap.nodes.agent_zip import build_agent
-from servemap.nodes.base import Completed, ProcessId
+from servemap.nodes.base import Completed, Exchange, Fetched, ProcessId
 from servemap.nodes.identity import identify, machine_boot_id
 from servemap.onnode.ident import all_stats, is_alive
 
@@ -23,10 +24,19 @@ POLL_S = 0.05
 AFTER_KILL_S = 5.0
 
 
+EXCHANGE_S = 20.0
+
+
 def default_agent_dir() -> Path:
     """Return the user's cache folder for the on-node program."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(cache) / "servemap"
+
+
+def default_state_dir() -> str:
+    """Return the user's folder for what must outlive a process."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return f"{state}/servemap"
 
 
 class LocalNode:
@@ -51,6 +61,23 @@ class LocalNode:
     def name(self) -> str:
         """The node's name in the campaign."""
         return self._name
+
+    @property
+    def here(self) -> bool:
+        """This process runs on that machine."""
+        return True
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs the on-node program."""
+        return self._python
+
+    def state_dir(self) -> str:
+        """Return the folder for files of servemap and this user."""
+        return default_state_dir()
+
+    def close(self) -> None:
+        """There is no connection to close."""
 
     def run(
         self,
@@ -102,6 +129,68 @@ class LocalNode:
                 return read_bytes(Path(remote)).decode("utf-8", "replace")
             except FileNotFoundError:
                 return None
+
+    def read_since(self, remote: str, offset: int) -> bytes:
+        """Return what a file holds from `offset` on; see Node.read_since."""
+        with self._files(remote):
+            try:
+                with open(remote, "rb", opener=regular) as handle:
+                    handle.seek(offset)
+                    return handle.read()
+            except FileNotFoundError:
+                return b""
+
+    def fetch(
+        self,
+        remote: str,
+        local: Path,
+        *,
+        max_bytes: int | None = None,  # noqa: ARG002 - nothing is moved
+    ) -> list[Fetched]:
+        """Return what lies in a folder, which is here already; see Node.fetch."""
+        with self._files(remote):
+            paths = [
+                path
+                for path in sorted(local.rglob("*"))
+                if path.is_file() and not path.is_symlink()
+            ]
+            return [
+                Fetched(path.relative_to(local).as_posix(), path.stat().st_size, file_sha256(path))
+                for path in paths
+            ]
+
+    def exchange(self, argv: Sequence[str], lines: Sequence[str]) -> list[Exchange]:
+        """Ask a program line by line; see Node.exchange."""
+        process = self._start(
+            argv, None, None, subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL
+        )
+        assert process.stdin is not None and process.stdout is not None
+        watch = threading.Timer(EXCHANGE_S, process.kill)
+        watch.start()
+        found = []
+        try:
+            for line in lines:
+                sent = time.time_ns()
+                process.stdin.write(f"{line}\n".encode())
+                process.stdin.flush()
+                answer = process.stdout.readline()
+                found.append(
+                    Exchange(sent, answer.decode(errors="replace").strip(), time.time_ns())
+                )
+            process.stdin.close()
+            process.wait(EXCHANGE_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NodeError(
+                f"{argv[0]} ended before it had answered: {error}",
+                f"node {self._name}: {' '.join(argv)[:500]}",
+                "run that command by hand and see what it says",
+            ) from error
+        finally:
+            watch.cancel()
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        return found
 
     def write_text(self, remote: str, text: str) -> None:
         """Write a file atomically, making its folder."""

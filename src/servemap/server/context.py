@@ -63,10 +63,30 @@ class Context:
 
         The digest keeps two checkouts with a run of the same name apart.
         """
-        spec = next(node for node in self.plan.campaign.nodes if node.id == node_id)
-        state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-        base = spec.workdir or f"{state}/servemap"
+        base = self.node_spec(node_id).workdir or self.nodes[node_id].state_dir()
         return f"{base}/{self.run}-{digest(str(self.run_dir.resolve()))[:8]}-{node_id}"
+
+    def node_spec(self, node_id: str) -> NodeSpec:
+        """Return a node as the campaign describes it."""
+        return next(node for node in self.plan.campaign.nodes if node.id == node_id)
+
+    def on_node(self, node_id: str, folder: Path) -> str:
+        """Return the folder on a node that stands for a folder of the run's results.
+
+        It is the folder itself where the node is this machine; `Node.fetch` brings the files of
+        another one over.
+        """
+        if self.nodes[node_id].here:
+            return str(folder.resolve())
+        return f"{self.workdir(node_id)}/{folder.resolve().relative_to(self.run_dir.resolve())}"
+
+    def paths_from(self, node_id: str) -> str:
+        """Return the absolute folder that relative paths of the campaign mean on a node.
+
+        That is the working directory on this machine. Paths of other machines are absolute, which
+        `model.checks` sees to.
+        """
+        return str(Path.cwd()) if self.nodes[node_id].here else "/"
 
     def server(self, variant: str) -> ServerSpec:
         """Return a variant's server spec."""

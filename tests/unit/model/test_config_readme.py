@@ -22,6 +22,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "server.settings": server_spec.Settings,
     "server.env": server_spec.Secret,
     "server.container": server_spec.Container,
+    "server.container.build": server_spec.Build,
     "server.package": server_spec.Package,
     "server.patches": server_spec.PatchSpec,
     "server.patches.verify": server_spec.Verify,
