@@ -51,6 +51,27 @@ class Capabilities:
     cache_flush: Capability
 
 
+@dataclass(frozen=True)
+class Placement:
+    """Where one rank of a server runs, and how it finds the others.
+
+    Attributes:
+        node: id of its node.
+        rank: its number; 0 is the head's, at which clients reach the server.
+        ranks: how many nodes the server has.
+        address: address of its node.
+        master: address of the head.
+        master_port: port on the head at which the ranks meet.
+    """
+
+    node: str
+    rank: int = 0
+    ranks: int = 1
+    address: str = "127.0.0.1"
+    master: str = "127.0.0.1"
+    master_port: int = 29500
+
+
 class Attachable(Protocol):
     """A server that can be measured."""
 
@@ -78,19 +99,17 @@ class Engine(Attachable, Protocol):
         self,
         server: ServerSpec,
         model: ModelSpec,
+        placement: Placement,
         *,
-        node: str,
-        port: int,
         python: str,
         workdir: str,
     ) -> list[str]:
-        """Return the command that starts the server on a node.
+        """Return the command that starts one rank of the server on its node.
 
         Args:
             server: the variant's server spec.
             model: the model it serves.
-            node: id of the node that the command is for.
-            port: port to listen on.
+            placement: the rank and its node.
             python: interpreter to use where the spec names none.
             workdir: absolute folder on the node that relative paths of the spec lie in.
 
@@ -98,8 +117,10 @@ class Engine(Attachable, Protocol):
             ConfigError: the engine cannot do what the spec asks for; names the key.
         """
 
-    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
-        """Return the environment to add: the engine's own, then the spec's on top of it.
+    def env(
+        self, server: ServerSpec, placement: Placement, *, workdir: str
+    ) -> dict[str, str | Secret]:
+        """Return a rank's environment to add: the engine's own, then the spec's on top of it.
 
         Secrets stay references; whoever starts the process resolves them.
         """

@@ -7,6 +7,7 @@ from servemap.engines.base import (
     Capability,
     Effective,
     Endpoints,
+    Placement,
     flags,
     last_json_line,
     longest_sequence,
@@ -24,11 +25,15 @@ _SETTINGS = {
     "max_active": "--max-active",
     "max_batched_tokens": "--n-batch",
 }
-_OWN_FLAGS = {"model", "alias", "host", "port", "context", "max_active", "prefix_cache"}
+_OWN_FLAGS = {"model", "alias", "host", "port", "context", "max_active", "prefix_cache"} | {
+    "rank",
+    "ranks",
+    "master",
+}
 
 
 class LlamaCpp:
-    """Adapter for one server process on one node, without accelerators of its own choosing."""
+    """Adapter for one server process, and ranks that join it, without accelerators."""
 
     name = "llamacpp"
     capabilities = Capabilities(
@@ -44,17 +49,23 @@ class LlamaCpp:
         self,
         server: ServerSpec,
         model: ModelSpec,
+        placement: Placement,
         *,
-        node: str,
-        port: int,
         python: str,
         workdir: str,
     ) -> list[str]:
-        """Return the command that starts the server (see `Engine.argv`)."""
-        _refuse(server, node)
+        """Return the command that starts a rank (see `Engine.argv`).
+
+        Ranks beyond the first hold no part of the model: they join the first one before it loads
+        and end with it, so that servers on several nodes can be driven without accelerators.
+        """
+        _refuse(server)
         words = [server.python or python, "-m", MODULE]
         words += ["--model", on_node(model.path, workdir), "--alias", model.name]
-        words += ["--host", server.bind, "--port", str(port)]
+        words += ["--host", server.bind, "--port", str(server.port)]
+        if placement.ranks > 1:
+            words += ["--rank", str(placement.rank), "--ranks", str(placement.ranks)]
+            words += ["--master", f"{placement.master}:{placement.master_port}"]
         given = server.settings.model_dump(exclude_none=True)
         given.setdefault("context", model.context)
         for key, option in _SETTINGS.items():
@@ -64,7 +75,13 @@ class LlamaCpp:
             words += flags({"prefix_cache": given["prefix_cache"]})
         return words + flags(server.args)
 
-    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
+    def env(
+        self,
+        server: ServerSpec,
+        placement: Placement,  # noqa: ARG002 - all ranks have the same
+        *,
+        workdir: str,
+    ) -> dict[str, str | Secret]:
         """Return the environment to add (see `Engine.env`)."""
         return python_env(server, workdir)
 
@@ -95,7 +112,7 @@ class LlamaCpp:
         )
 
 
-def _refuse(server: ServerSpec, node: str) -> None:
+def _refuse(server: ServerSpec) -> None:
     where = "server"
     for key, value in server.topology.model_dump().items():
         if value != 1:
@@ -104,12 +121,6 @@ def _refuse(server: ServerSpec, node: str) -> None:
                 f"{where}.topology.{key}",
                 "leave the topology out, or use an engine that splits models",
             )
-    if len(server.nodes) > 1:
-        raise ConfigError(
-            f"the engine llamacpp runs on one node, {len(server.nodes)} were asked",
-            f"{where}.nodes",
-            f"keep one node, such as {node}",
-        )
     if server.container is not None:
         raise ConfigError(
             "this version starts the engine llamacpp without a container",

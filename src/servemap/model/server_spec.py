@@ -184,6 +184,9 @@ class ServerSpec(Model):
     master_port: Annotated[int, Field(ge=1, le=65535)] = Field(
         29500, description="Port on the head at which the ranks of several nodes meet."
     )
+    start_order: Literal["head_first", "workers_first"] = Field(
+        "head_first", description="Order in which the ranks of several nodes are started."
+    )
     topology: Topology = Topology()
     settings: Settings = Settings()
     args: dict[str, ArgValue] = {}

@@ -14,7 +14,7 @@ Status = Literal["starting", "ready", "failed", "stopped", "died"]
 
 @dataclass(frozen=True)
 class Boot:
-    """One start of a variant's server."""
+    """One start of a variant's server; `argv` is the head's, `ranks` says it for every node."""
 
     variant: str
     boot_id: str
@@ -29,6 +29,12 @@ class Boot:
     reason: str | None = None
     engine_version: str | None = None
     drift: list[str] = field(default_factory=list)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+
+
+def log_file(run_dir: Path, variant: str, boot_id: str, node: str) -> Path:
+    """Return the file that keeps what a start said on one of its nodes."""
+    return boot_dir(run_dir, variant, boot_id) / f"{node}.log"
 
 
 def boot_dir(run_dir: Path, variant: str, boot_id: str) -> Path:

@@ -5,15 +5,18 @@ from dataclasses import dataclass
 from servemap.engines.registry import get_adapter
 from servemap.model import results
 from servemap.model.attempts import read_json
-from servemap.model.errors import ServemapError
+from servemap.model.errors import ConnectionLostError, ServemapError
 from servemap.model.server_spec import ServerSpec
+from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
-from servemap.server import boots, freeze, patches, process
+from servemap.server import boots, freeze, patches
+from servemap.server.admit import PROBE_TIMEOUT_S
 from servemap.server.context import Context
 from servemap.server.ending import finish
 from servemap.server.gates import check_completion, run_gates
+from servemap.server.ranks import Standing, asked_to_end, standing, why_down
 from servemap.server.served import NotRunError, Served, server_pids, server_url
-from servemap.server.start import PROBE_TIMEOUT_S, start_server
+from servemap.server.start import start_server
 from servemap.server.stop import request_stop, stop_request
 
 
@@ -34,19 +37,21 @@ def ensure_server(context: Context, variant: str) -> Served:
         return _own_server(context, variant, server)
     except NotRunError:
         raise
+    except ConnectionLostError as error:
+        raise NotRunError("unreachable", error.what, error.where, error.remedy) from error
     except ServemapError as error:
         raise NotRunError("launch", error.what, error.where, error.remedy) from error
 
 
 def _own_server(context: Context, variant: str, server: ServerSpec) -> Served:
-    running = process.read_running(context.head, context.head_workdir)
-    if running is not None:
-        boot = _gated_boot(context, running)
-        lost = _why_lost(context, variant, running, boot)
+    ranks = standing(context, context.plan.nodes_of(variant))
+    if ranks:
+        boot = _gated_boot(context, ranks)
+        lost = _why_lost(context, variant, ranks, boot)
         if boot is not None and lost is None:
-            return _reuse(context, variant, server, boot)
+            return _reuse(context, variant, server, ranks, boot)
         if lost is not None:
-            _let_go(context, running, lost)
+            _let_go(context, ranks, lost)
     _check_breaker(context, variant)
     return start_server(context, variant, server, _check_drift(context, variant))
 
@@ -60,14 +65,15 @@ def _refuse_stopped(context: Context) -> None:
 
 
 def _check_drift(context: Context, variant: str) -> list[str]:
-    found = []
-    for node_id in context.plan.nodes_of(variant):
+    def look(node_id: str) -> list[str]:
         facts = freeze.frozen(context, node_id)
-        if facts is not None:
-            found += [
-                f"{node_id}: {text}"
-                for text in freeze.drift(facts, freeze.take_facts(context, node_id))
-            ]
+        if facts is None:
+            return []
+        now = freeze.take_facts(context, node_id)
+        return [f"{node_id}: {text}" for text in freeze.drift(facts, now)]
+
+    said = each(context.plan.nodes_of(variant), look)
+    found = [text for texts in said.values() for text in texts]
     if found and context.policy.on_drift == "refuse":
         raise NotRunError(
             "drift",
@@ -88,43 +94,69 @@ class _Lost:
     health: bool = False
 
 
-def _gated_boot(context: Context, running: process.Running) -> boots.Boot | None:
-    """Return the record of a running server's start; None where it did not pass its gates."""
-    known = boots.read_boots(context.run_dir, running.variant)
+def _gated_boot(context: Context, ranks: Standing) -> boots.Boot | None:
+    """Return the record of the start that all ranks are of; None where it did not pass its gates.
+
+    Ranks of several starts, as a node leaves them that was away, are no server.
+    """
+    starts = {(rank.variant, rank.boot_id) for rank in ranks.values()}
+    if len(starts) != 1:
+        return None
+    variant, boot_id = starts.pop()
+    known = boots.read_boots(context.run_dir, variant)
     return next(
-        (boot for boot in known if boot.boot_id == running.boot_id and boot.status == "ready"), None
+        (boot for boot in known if boot.boot_id == boot_id and boot.status == "ready"), None
     )
 
 
 def _why_lost(
-    context: Context, variant: str, running: process.Running, boot: boots.Boot | None
+    context: Context, variant: str, ranks: Standing, boot: boots.Boot | None
 ) -> _Lost | None:
     """Return why a server may not be reused for a variant, or None if it may."""
-    node, workdir = context.head, context.head_workdir
-    if not process.alive(node, workdir, running):
-        state = process.supervisor_state(node, workdir, running.boot_id)
-        asked = (state.get("exit") or {}).get("reason") in ("lease_expired", "stopped")
-        return _Lost("stopped" if asked else "died", process.say_exit(state), health=not asked)
+    down = why_down(context, ranks)
+    if down is not None:
+        asked = asked_to_end(context, ranks)
+        return _Lost("stopped" if asked else "died", down, health=not asked)
     fingerprint = context.plan.spec_sha256("launch", variant)
-    if (running.variant, running.fingerprint) != (variant, fingerprint):
+    if any((r.variant, r.fingerprint) != (variant, fingerprint) for r in ranks.values()):
         return _Lost("stopped", f"variant {variant} is next")
+    if set(ranks) != set(context.plan.nodes_of(variant)):
+        return _Lost("died", f"of its nodes only {', '.join(ranks)} run it", health=True)
     if boot is None:
         return _Lost("stopped", "there is no record that it passed its gates")
-    if not node.alive(running.supervisor):
-        return _Lost("stopped", "its supervisor is gone, so nothing would stop it if we died")
-    server = context.server(variant)
-    if server.patches:
-        standing = patches.verify_patches(node, server.patches, workdir)
-        if not standing["in_place"]:
-            return _Lost("stopped", f"its patches are not in place ({standing['standing']})")
-    endpoints = get_adapter(server).endpoints(server_url(context, server))
-    check = check_completion(endpoints, context.plan.campaign.model, PROBE_TIMEOUT_S)
+    unsafe = _why_unsafe(context, variant, ranks)
+    if unsafe is not None:
+        return _Lost("stopped", unsafe)
+    endpoints = get_adapter(context.server(variant)).endpoints(
+        server_url(context, context.server(variant))
+    )
+    check = check_completion(context.head, endpoints, context.plan.campaign.model, PROBE_TIMEOUT_S)
     if not check.ok:
         return _Lost("died", f"it lost its health: {check.evidence}", health=True)
     return None
 
 
-def _reuse(context: Context, variant: str, server: ServerSpec, boot: boots.Boot) -> Served:
+def _why_unsafe(context: Context, variant: str, ranks: Standing) -> str | None:
+    """Return why running ranks are not what they were when they were gated, or None."""
+    wanted = context.server(variant).patches
+
+    def look(node_id: str) -> str | None:
+        node, workdir = context.nodes[node_id], context.workdir(node_id)
+        if not node.alive(ranks[node_id].supervisor):
+            return "its supervisor is gone, so nothing would stop it if we died"
+        if not wanted:
+            return None
+        found = patches.verify_patches(node, wanted, workdir)
+        if found["in_place"]:
+            return None
+        return f"its patches are not in place ({found['standing']})"
+
+    return next((said for said in each(list(ranks), look).values() if said), None)
+
+
+def _reuse(
+    context: Context, variant: str, server: ServerSpec, ranks: Standing, boot: boots.Boot
+) -> Served:
     # Facts cannot change under a server that this session itself started and gated.
     ours = boot.session == context.session
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
@@ -134,17 +166,18 @@ def _reuse(context: Context, variant: str, server: ServerSpec, boot: boots.Boot)
         boot.boot_id,
         server.engine,
         boot.engine_version,
-        server_pids(context, boot.boot_id),
+        server_pids(context, ranks),
         True,
         boot.drift if ours else _check_drift(context, variant),
         boot.argv,
+        boot.ranks,
         list((read_json(folder / "gate.json") or {}).get("checks", [])),
     )
 
 
 def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
     url = server_url(context, server)
-    result = run_gates(get_adapter(server), url, context.plan.campaign.model)
+    result = run_gates(context.head, get_adapter(server), url, context.plan.campaign.model)
     failed = [check for check in result.checks if check.ok is False]
     if failed:
         raise NotRunError(
@@ -159,27 +192,25 @@ def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
         None,
         server.engine,
         result.effective.engine_version,
-        [],
+        {},
         True,
         checks=[check.record() for check in result.checks],
     )
 
 
-def _let_go(context: Context, running: process.Running, lost: _Lost) -> None:
+def _let_go(context: Context, ranks: Standing, lost: _Lost) -> None:
     """Stop what is left of a server, record how it ended, and apply `on_unhealthy`."""
+    variant = next(iter(ranks.values())).variant
     ours = any(
-        boot.boot_id == running.boot_id and boot.session == context.session
-        for boot in boots.read_boots(context.run_dir, running.variant)
+        boot.boot_id == rank.boot_id and boot.session == context.session
+        for rank in ranks.values()
+        for boot in boots.read_boots(context.run_dir, rank.variant)
     )
-    finish(context, running, lost.status, lost.reason)
+    finish(context, ranks, lost.status, lost.reason)
     if lost.health and ours and context.policy.on_unhealthy == "abort":
-        text = redact_text(
-            f"the server of variant {running.variant} lost its health: {lost.reason}"
-        )
+        text = redact_text(f"the server of variant {variant} lost its health: {lost.reason}")
         request_stop(context.run_dir, context.session, "abort", text)
-        raise NotRunError(
-            "abort", text, str(context.run_dir / "server" / running.variant), "see its log"
-        )
+        raise NotRunError("abort", text, str(context.run_dir / "server" / variant), "see its log")
 
 
 def _check_breaker(context: Context, variant: str) -> None:

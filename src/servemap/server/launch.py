@@ -63,6 +63,7 @@ def _record(
         "fingerprint": spec_sha,
         "attached": bool(context.server(variant).attach),
         "argv": (served.argv if served else None) or (boot.argv if boot else []),
+        "ranks": (served.ranks if served else None) or (boot.ranks if boot else []),
         "engine": context.server(variant).engine,
         "engine_version": served.engine_version if served else None,
         "boot_id": served.boot_id if served else (boot.boot_id if boot else None),
@@ -92,9 +93,18 @@ def _gate_checks(context: Context, variant: str, boot: boots.Boot | None) -> lis
 def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[str]:
     if boot is None:
         return []
-    folder = boots.boot_dir(context.run_dir, variant, boot.boot_id)
+    nodes = context.plan.nodes_of(variant)
+    lines = []
+    for node_id in nodes:
+        prefix = f"{node_id}: " if len(nodes) > 1 else ""
+        said = _last_lines(boots.log_file(context.run_dir, variant, boot.boot_id, node_id))
+        lines += [prefix + line for line in said]
+    return lines
+
+
+def _last_lines(log: Path) -> list[str]:
     try:
-        text = read_bytes(folder / f"{context.head.name}.log").decode("utf-8", "replace")
+        text = read_bytes(log).decode("utf-8", "replace")
     except OSError:
         return []
     return redact_text(text).splitlines()[-LOG_TAIL_LINES:]

@@ -8,12 +8,13 @@ from servemap.model.attempts import read_json
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import ServemapError
 from servemap.model.protocol import SCHEMA
+from servemap.nodes.parallel import each
 from servemap.server import patches
 from servemap.server.context import Context
 from servemap.server.ending import stop_server
 from servemap.server.events import append_event
 from servemap.server.locks import server_lock
-from servemap.server.process import read_running
+from servemap.server.ranks import standing
 from servemap.server.served import NotRunError
 
 
@@ -26,8 +27,8 @@ def patch_variant(context: Context, variant: str, node_id: str, output: Path) ->
     reasons: list[str] = []
     with server_lock(context.run_dir, f"patch {variant}"):
         try:
-            running = read_running(context.head, context.head_workdir)
-            if running is not None and running.variant != variant:
+            ranks = standing(context, [node_id])
+            if any(rank.variant != variant for rank in ranks.values()):
                 stop_server(context, f"the patches of variant {variant} are next")
             (context.run_dir / ".unpatched.json").unlink(missing_ok=True)
             record = swap_patches(context, variant, node_id)
@@ -80,10 +81,10 @@ def unpatch(context: Context) -> dict[str, Any]:
         PatchError: an original could not be restored.
     """
     stop_server(context, "unpatch")
-    proof = {
-        node_id: patches.restore_all(node, context.workdir(node_id))
-        for node_id, node in context.nodes.items()
-    }
+    proof = each(
+        list(context.nodes),
+        lambda node_id: patches.restore_all(context.nodes[node_id], context.workdir(node_id)),
+    )
     write_json_atomic(context.run_dir / ".unpatched.json", {"t_ns": time.time_ns(), **proof})
     append_event(context.run_dir, "unpatch")
     return proof

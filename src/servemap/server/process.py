@@ -1,8 +1,7 @@
-"""The server's process on its node: started under the agent's supervisor, found again, stopped."""
+"""A rank's process on its node: started under the agent's supervisor, found again, stopped."""
 
 import json
 import time
-import uuid
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,7 +15,7 @@ SUPERVISOR_START_S = 10.0
 
 @dataclass(frozen=True)
 class Running:
-    """A started server as its node remembers it; `fingerprint` says of which spec."""
+    """A started rank as its node remembers it; `fingerprint` says of which spec."""
 
     variant: str
     fingerprint: str
@@ -99,6 +98,7 @@ def start(
     node: Node,
     workdir: str,
     *,
+    boot_id: str,
     variant: str,
     fingerprint: str,
     port: int,
@@ -109,14 +109,13 @@ def start(
     ttl_s: float,
     grace_s: float,
 ) -> Running:
-    """Start a server detached under the supervisor; it outlives this process.
+    """Start a rank detached under the supervisor; it outlives this process.
 
     `secrets` reach the server through its environment and are written to no file.
 
     Raises:
         LaunchError: the supervisor did not come up.
     """
-    boot_id = str(uuid.uuid4())
     spec = {
         "argv": argv,
         "env": env,

@@ -5,16 +5,18 @@ from typing import Any
 
 from servemap.model.errors import ServemapError
 from servemap.model.server_spec import ServerSpec
+from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
 from servemap.server import process
 from servemap.server.context import Context
+from servemap.server.ranks import Standing
 
 
 class NotRunError(ServemapError):
     """A job's work is not done, for a reason that is recorded and not the job's own failure.
 
     What it says is stored, so what looks like a credential is taken out of it.
-    `cause`: stop, abort, launch, breaker, drift or patch.
+    `cause`: stop, abort, launch, breaker, drift, patch or unreachable.
     """
 
     def __init__(self, cause: str, what: str, where: str, remedy: str) -> None:
@@ -24,17 +26,24 @@ class NotRunError(ServemapError):
 
 @dataclass(frozen=True)
 class Served:
-    """A server that passed its gates and may be measured."""
+    """A server that passed its gates and may be measured.
+
+    Attributes:
+        pids: {node id: [pid]}, the root of the server's process tree on each node.
+        argv: the head's command.
+        ranks: [{node, rank, argv}] of all nodes.
+    """
 
     url: str
     fingerprint: str
     boot_id: str | None
     engine: str
     engine_version: str | None
-    pids: list[int]
+    pids: dict[str, list[int]]
     reused: bool
     drift: list[str] = field(default_factory=list)
     argv: list[str] = field(default_factory=list)
+    ranks: list[dict[str, Any]] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -46,8 +55,14 @@ def server_url(context: Context, server: ServerSpec) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
-def server_pids(context: Context, boot_id: str) -> list[int]:
-    """Return the pid of the server's own process, the root of its tree."""
-    state = process.supervisor_state(context.head, context.head_workdir, boot_id)
-    identity = process.server_process(state)
-    return [identity.pid] if identity else []
+def server_pids(context: Context, ranks: Standing) -> dict[str, list[int]]:
+    """Return {node id: [pid]} of the ranks' own processes, the roots of their trees."""
+
+    def look(node_id: str) -> list[int]:
+        state = process.supervisor_state(
+            context.nodes[node_id], context.workdir(node_id), ranks[node_id].boot_id
+        )
+        identity = process.server_process(state)
+        return [identity.pid] if identity else []
+
+    return each(list(ranks), look)

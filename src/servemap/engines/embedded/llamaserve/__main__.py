@@ -18,17 +18,8 @@ from typing import Any
 
 import xllamacpp
 
-from . import settings
-
-
-class StartError(Exception):
-    """The server cannot start; the message is the last line of the log."""
-
-
-def log(text: str) -> None:
-    """Write one line of the log."""
-    sys.stderr.write(f"llamaserve: {text}\n")
-    sys.stderr.flush()
+from . import ranks, settings
+from .say import StartError, log
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -45,6 +36,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--n-threads", type=int, default=1)
     parser.add_argument("--n-batch", type=int, default=512, help="tokens of one scheduler step")
     parser.add_argument("--prefix-cache", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--rank", type=int, default=0, help="this process among --ranks")
+    parser.add_argument("--ranks", type=int, default=1, help="processes that must join first")
+    parser.add_argument("--master", default="", help="HOST:PORT at which rank 0 is joined")
     return parser.parse_args(argv)
 
 
@@ -131,6 +125,8 @@ def start(args: argparse.Namespace) -> xllamacpp.Server:
     }
     log(f"starting {json.dumps(facts, sort_keys=True)}")
     check(args)
+    if args.ranks > 1:
+        ranks.gather(args.master, args.ranks)
     began = time.monotonic()
     try:
         server = xllamacpp.Server(params)
@@ -167,6 +163,8 @@ def main(argv: list[str]) -> int:
     # The interpreter is not running while llama.cpp loads: only the default action works then.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
+        if args.rank > 0:
+            return ranks.follow(args.master, args.rank)
         server = start(args)
     except StartError as error:
         log(f"error: {error}")

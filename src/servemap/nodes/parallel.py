@@ -1,0 +1,17 @@
+"""The same work for several nodes at once."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def each(items: Sequence[T], function: Callable[[T], R]) -> dict[T, R]:
+    """Return {item: what the function returned}; waits for all, then raises the first error."""
+    if len(items) == 1:
+        return {items[0]: function(items[0])}
+    with ThreadPoolExecutor(max_workers=max(1, len(items))) as pool:
+        futures = {item: pool.submit(function, item) for item in items}
+    return {item: future.result() for item, future in futures.items()}

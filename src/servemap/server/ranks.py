@@ -1,0 +1,101 @@
+"""One server on all of its nodes: the ranks of a start, looked at and ended together."""
+
+from collections.abc import Iterable, Mapping
+
+from servemap.model.errors import ConnectionLostError, ServemapError
+from servemap.nodes.parallel import each
+from servemap.server import process
+from servemap.server.context import Context
+from servemap.server.process import Running
+
+Standing = Mapping[str, Running]
+"""{node id: the rank of ours that was started there and not stopped since}."""
+
+
+def standing(context: Context, needed: Iterable[str]) -> dict[str, Running]:
+    """Return the ranks of ours on all nodes of the campaign.
+
+    Raises:
+        ConnectionLostError: one of the `needed` nodes cannot be reached; others are left out.
+    """
+    needed = set(needed)
+
+    def look(node_id: str) -> Running | None:
+        try:
+            return process.read_running(context.nodes[node_id], context.workdir(node_id))
+        except ConnectionLostError:
+            if node_id in needed:
+                raise
+            return None
+
+    found = each(list(context.nodes), look)
+    return {node_id: running for node_id, running in found.items() if running is not None}
+
+
+def why_down(context: Context, ranks: Standing) -> str | None:
+    """Return in words which rank does not run any more, None where all do.
+
+    Raises:
+        ConnectionLostError: one of their nodes cannot be reached.
+    """
+
+    def look(node_id: str) -> str | None:
+        node, workdir, running = context.nodes[node_id], context.workdir(node_id), ranks[node_id]
+        if process.alive(node, workdir, running):
+            return None
+        said = process.say_exit(process.supervisor_state(node, workdir, running.boot_id))
+        return f"{said} (node {node_id})" if len(context.nodes) > 1 else said
+
+    return next((said for said in each(list(ranks), look).values() if said), None)
+
+
+def asked_to_end(context: Context, ranks: Standing) -> bool:
+    """Whether the ranks that ended were told to, or were left by their controller."""
+    states = [
+        process.supervisor_state(context.nodes[node_id], context.workdir(node_id), running.boot_id)
+        for node_id, running in ranks.items()
+    ]
+    ends = [(state.get("exit") or {}).get("reason") for state in states]
+    return any(ends) and all(end in (None, "lease_expired", "stopped") for end in ends)
+
+
+def served_whole(context: Context, variant: str, boot_id: str) -> str | None:
+    """Return in words why the server of a start does not run on all its nodes; None if it does.
+
+    Raises:
+        ConnectionLostError: one of its nodes cannot be reached.
+    """
+    nodes = context.plan.nodes_of(variant)
+    found = standing(context, nodes)
+    ranks = {node_id: found[node_id] for node_id in nodes if node_id in found}
+    if len(ranks) < len(nodes) or any(rank.boot_id != boot_id for rank in ranks.values()):
+        return "the server that was measured was stopped or replaced"
+    return why_down(context, ranks)
+
+
+def stop_ranks(context: Context, ranks: Standing) -> dict[str, ConnectionLostError]:
+    """Stop ranks on all their nodes at once; return the nodes that could not be reached.
+
+    What is left on those ends with its lease.
+
+    Raises:
+        LaunchError: a rank does not end; the others were ended.
+    """
+
+    def stop(node_id: str) -> ServemapError | None:
+        try:
+            process.stop(
+                context.nodes[node_id],
+                context.workdir(node_id),
+                ranks[node_id],
+                context.policy.stop_grace_s,
+            )
+        except ServemapError as error:
+            return error
+        return None
+
+    failed = {node_id: error for node_id, error in each(list(ranks), stop).items() if error}
+    for error in failed.values():
+        if not isinstance(error, ConnectionLostError):
+            raise error
+    return {n: error for n, error in failed.items() if isinstance(error, ConnectionLostError)}
