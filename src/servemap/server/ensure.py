@@ -118,7 +118,7 @@ def _why_lost(
         if not standing["in_place"]:
             return _Lost("stopped", f"its patches are not in place ({standing['standing']})")
     endpoints = get_adapter(server).endpoints(server_url(context, server))
-    check = check_completion(endpoints, context.plan.campaign.model, PROBE_TIMEOUT_S)
+    check = check_completion(node, endpoints, context.plan.campaign.model, PROBE_TIMEOUT_S)
     if not check.ok:
         return _Lost("died", f"it lost its health: {check.evidence}", health=True)
     return None
@@ -144,7 +144,7 @@ def _reuse(context: Context, variant: str, server: ServerSpec, boot: boots.Boot)
 
 def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
     url = server_url(context, server)
-    result = run_gates(get_adapter(server), url, context.plan.campaign.model)
+    result = run_gates(context.head, get_adapter(server), url, context.plan.campaign.model)
     failed = [check for check in result.checks if check.ok is False]
     if failed:
         raise NotRunError(

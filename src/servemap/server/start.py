@@ -16,7 +16,7 @@ from servemap.server import boots, process
 from servemap.server.context import Context, resolve_secrets
 from servemap.server.ending import finish, keep_log
 from servemap.server.events import append_event
-from servemap.server.gate_ports import read_local_view
+from servemap.server.gate_ports import node_view
 from servemap.server.gate_ready import log_reader, probe_marks, wait_ready
 from servemap.server.gates import Check, Started, check_completion, check_port_free, run_gates
 from servemap.server.patch_stage import swap_patches
@@ -39,7 +39,7 @@ def start_server(
     here = str(Path.cwd())
     fingerprint = context.plan.spec_sha256("launch", variant)
     _patch_nodes(context, variant)
-    free = check_port_free(read_local_view(), server.port, server.bind)
+    free = check_port_free(node_view(node), server.port, server.bind)
     if not free.ok:
         raise NotRunError("launch", free.evidence, f"{node.name}, port {server.port}", free.remedy)
     argv = engine.argv(
@@ -101,9 +101,9 @@ def _gate(
     url = server_url(context, server)
     model = context.plan.campaign.model
     endpoints = adapter.endpoints(url)
-    log = log_reader(Path(process.log_path(workdir, boot.boot_id)), from_start=True)
+    log = log_reader(node, process.log_path(workdir, boot.boot_id))
     ready = wait_ready(
-        lambda: check_completion(endpoints, model, PROBE_TIMEOUT_S),
+        lambda: check_completion(node, endpoints, model, PROBE_TIMEOUT_S),
         lambda: process.alive(node, workdir, running),
         log,
         start_timeout_s=context.policy.start_timeout_s,
@@ -115,7 +115,7 @@ def _gate(
     if ready.ok and started is None:
         checks.append(Check("process", False, "it was ready, then its process was gone"))
     if started is not None:
-        result = run_gates(adapter, url, model, started)
+        result = run_gates(node, adapter, url, model, started)
         checks += result.checks
         effective = result.effective
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
@@ -181,5 +181,5 @@ def _started(
         server.port,
         str(Path(server.package.root).resolve()) if server.package else None,
         node.read_text(process.log_path(workdir, boot.boot_id)) or "",
-        read_local_view(),
+        node_view(node),
     )
