@@ -20,9 +20,9 @@ from servemap.measure.baseline import run_baseline
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
+from servemap.onnode.ask import ask
 from servemap.server import session
 from servemap.server.context import Context
-from servemap.server.gate_http import fetch
 from servemap.server.launch import launch_variant
 from tests.fakes import campaign, everything_written
 
@@ -85,7 +85,7 @@ def llamaserve(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     deadline = time.monotonic() + 120
-    while fetch(f"{url}/v1/models", 2).error is not None:
+    while ask(f"{url}/v1/models", 2)["error"] is not None:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -109,7 +109,7 @@ def test_a_server_that_runs_already(
     assert samples
     assert all(sample["procs"] == [] for sample in samples), "its processes are not known"
     assert process.poll() is None, "the end of the campaign leaves it alone"
-    assert fetch(f"{url}/v1/models", 10).error is None
+    assert ask(f"{url}/v1/models", 10)["error"] is None
     record = json.loads(Path("launch.json").read_text())
     assert (record["status"], record["attached"], record["argv"]) == ("ok", True, [])
     assert not list((context.run_dir / "server").glob("*/boots"))

@@ -21,9 +21,11 @@ from servemap.engines.embedded.tiny_model import install
 from servemap.engines.failures import explain
 from servemap.engines.llamacpp import LlamaCpp
 from servemap.model.server_spec import ArgValue, ModelSpec, Package, ServerSpec, Settings
-from servemap.server.gate_http import fetch
-from servemap.server.gate_ports import read_local_view, read_process
-from servemap.server.gate_ready import Ready, local_alive, log_reader, probe_marks, wait_ready
+from servemap.nodes.local import LocalNode
+from servemap.onnode.ask import ask
+from servemap.onnode.view import read_process
+from servemap.server.gate_ports import node_view
+from servemap.server.gate_ready import Ready, log_reader, probe_marks, wait_ready
 from servemap.server.gates import (
     Check,
     GateResult,
@@ -37,6 +39,7 @@ pytestmark = pytest.mark.e2e
 pytest.importorskip("xllamacpp", reason="the embedded engine is not installed: xllamacpp")
 
 ENGINE = LlamaCpp()
+NODE = LocalNode("n1")
 PATCH = Path(__file__).parents[2] / "config" / "patches" / "ubatch-64.diff"
 
 
@@ -74,11 +77,11 @@ class Server:
         return self.log.read_text(encoding="utf-8")
 
     def wait(self) -> Ready:
-        read = log_reader(self.log)
+        read = log_reader(NODE, str(self.log))
         endpoints = ENGINE.endpoints(self.url)
         return wait_ready(
-            lambda: check_completion(endpoints, self.model, 20),
-            lambda: self.process.poll() is None and local_alive(self.process.pid, self.start),
+            lambda: check_completion(NODE, endpoints, self.model, 20),
+            lambda: self.process.poll() is None,
             read,
             start_timeout_s=30,
             own_lines=probe_marks(endpoints),
@@ -92,11 +95,11 @@ class Server:
             port=self.port,
             package_root=os.path.realpath(self.root),
             log=self.log_text,
-            view=read_local_view(),
+            view=node_view(NODE),
         )
 
     def gates(self) -> GateResult:
-        return run_gates(ENGINE, self.url, self.model, self.started(), timeout_s=20)
+        return run_gates(NODE, ENGINE, self.url, self.model, self.started(), timeout_s=20)
 
 
 @contextmanager
@@ -157,7 +160,7 @@ def check(result: GateResult, name: str) -> Check:
 
 
 def test_start_gates_stop(demo: Path, port: int, tmp_path: Path) -> None:
-    assert check_port_free(read_local_view(), port, "127.0.0.1").ok is True
+    assert check_port_free(node_view(NODE), port, "127.0.0.1").ok is True
     with server(demo, port, tmp_path) as running:
         ready = running.wait()
         assert ready.ok, ready.reason
@@ -168,7 +171,7 @@ def test_start_gates_stop(demo: Path, port: int, tmp_path: Path) -> None:
         assert result.effective.context == 8192
         assert result.effective.settings["n_ubatch"] == 512
         assert result.effective.engine_version == f"xllamacpp {version('xllamacpp')}"
-        taken = check_port_free(read_local_view(), port, "127.0.0.1")
+        taken = check_port_free(node_view(NODE), port, "127.0.0.1")
         assert taken.ok is False
         assert f"pid {running.process.pid} (" in taken.evidence
         running.process.send_signal(signal.SIGTERM)
@@ -204,10 +207,10 @@ def test_tokens_arrive_one_by_one_as_text(demo: Path, port: int, tmp_path: Path)
     }
     with server(demo, port, tmp_path) as running:
         assert running.wait().ok
-        reply = fetch(f"{running.url}/v1/completions", 20, body)
+        reply = ask(f"{running.url}/v1/completions", 20, body)
     events = [
         json.loads(line.removeprefix("data: "))
-        for line in reply.text.splitlines()
+        for line in reply["text"].splitlines()
         if line.startswith("data: {")
     ]
     texts = [choice["text"] for event in events for choice in event["choices"]]
@@ -246,7 +249,7 @@ def test_port_taken_by_another_program(demo: Path, tmp_path: Path) -> None:
         foreign.bind(("127.0.0.1", 0))
         foreign.listen()
         port = foreign.getsockname()[1]
-        before = check_port_free(read_local_view(), port, "127.0.0.1")
+        before = check_port_free(node_view(NODE), port, "127.0.0.1")
         assert before.ok is False
         assert f"pid {os.getpid()} (" in before.evidence
         with server(demo, port, tmp_path) as running:
@@ -255,7 +258,9 @@ def test_port_taken_by_another_program(demo: Path, tmp_path: Path) -> None:
                 f"llamaserve: error: cannot listen on 127.0.0.1 port {port}: "
             )
             assert explain(running.log_text)[0].failure == "port_taken"
-            result = run_gates(ENGINE, running.url, running.model, running.started(), timeout_s=0.5)
+            result = run_gates(
+                NODE, ENGINE, running.url, running.model, running.started(), timeout_s=0.5
+            )
             assert failed(result) == ["process", "port", "completion", "model", "context"]
             assert f"pid {os.getpid()} (" in check(result, "port").evidence
 
@@ -270,7 +275,7 @@ def test_another_server_on_the_port_is_not_taken_for_ours(
             seen = read_process(ours.pid)
             assert seen is not None
             started = dataclasses.replace(foreign.started(), pid=ours.pid, start=seen.start)
-            result = run_gates(ENGINE, foreign.url, foreign.model, started)
+            result = run_gates(NODE, ENGINE, foreign.url, foreign.model, started)
             ours.kill()
     assert failed(result) == ["port"]
     assert f"pid {foreign.process.pid} (" in check(result, "port").evidence
@@ -333,7 +338,7 @@ def test_finished_prompts_leave_the_shared_cache(demo: Path, port: int, tmp_path
         for start in (300, 400, 500, 600):
             prompt = [start, *range(start, start + 99)] * 6
             body = {"model": "tiny", "prompt": prompt, "max_tokens": 1}
-            assert fetch(f"{running.url}/v1/completions", 20, body).error is None
+            assert ask(f"{running.url}/v1/completions", 20, body)["error"] is None
         assert "failed to find a memory slot" not in running.log_text
 
 

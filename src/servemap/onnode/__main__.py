@@ -6,6 +6,7 @@ from typing import List
 
 # command -> (module of this package, its function taking argv and returning the exit status)
 COMMANDS = {
+    "ask": ("ask", "main"),
     "bench": ("bench", "main"),
     "collect": ("collect", "main"),
     "facts": ("facts", "main"),
@@ -14,6 +15,7 @@ COMMANDS = {
     "sweep": ("sweep", "main"),
     "tcp-probe": ("tcp", "probe_main"),
     "tcp-serve": ("tcp", "serve_main"),
+    "view": ("view", "main"),
 }
 
 

@@ -1,17 +1,17 @@
-"""Who listens on a port: pure functions over a node's `/proc`, and a reader for this machine."""
+"""Who listens on a port of a node, and what runs there: pure functions over a view of it."""
 
 import ipaddress
-import os
-import pwd
-import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-_LISTEN = "0A"
-_SOCKET = re.compile(r"^socket:\[(\d+)\]$")
-_SECRET = re.compile(r"(?i)(-[\w-]*(?:key|token|secret|password)[\w-]*)([= ])\S+")
+from servemap.model.errors import NodeError
+from servemap.nodes.base import Node
+from servemap.onnode.view import LISTEN, Process, read_view
+from servemap.server.gate_agent import agent_json
+
+VIEW_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -25,25 +25,14 @@ class Listener:
 
 
 @dataclass(frozen=True)
-class Process:
-    """A process; `start` is field 22 of `/proc/PID/stat`, which with the pid identifies it."""
-
-    pid: int
-    ppid: int
-    start: int
-    state: str
-    command: str
-    user: str
-
-
-@dataclass(frozen=True)
 class NodeView:
     """What a node's `/proc` says at one moment.
 
     Attributes:
-        tcp: text of `/proc/net/tcp`.
-        tcp6: text of `/proc/net/tcp6`.
-        sockets: pids that hold a socket, by its inode; only of processes that may be inspected.
+        tcp: lines of `/proc/net/tcp`, those of listening sockets at least.
+        tcp6: lines of `/proc/net/tcp6`, likewise.
+        sockets: pids that hold a listening socket, by its inode; only of processes that may be
+            inspected.
         processes: processes by pid.
     """
 
@@ -80,7 +69,7 @@ def parse_listeners(text: str) -> list[Listener]:
     found: list[Listener] = []
     for line in text.splitlines():
         fields = line.split()
-        if len(fields) < 10 or fields[3] != _LISTEN:
+        if len(fields) < 10 or fields[3] != LISTEN:
             continue
         address, _, port = fields[1].partition(":")
         try:
@@ -146,83 +135,49 @@ def process_tree(processes: Mapping[int, Process], root: int) -> frozenset[int]:
     return frozenset(tree)
 
 
-def parse_stat(text: str) -> tuple[int, str, int] | None:
-    """Return parent pid, state and start time of `/proc/PID/stat`; None for anything else.
-
-    The command in the second field may hold spaces and brackets, so fields count from its end.
-    """
-    fields = text[text.rfind(")") + 1 :].split()
-    try:
-        return int(fields[1]), fields[0], int(fields[19])
-    except (IndexError, ValueError):
-        return None
-
-
 def is_running(processes: Mapping[int, Process], pid: int, start: int) -> bool:
     """Return whether this very process runs: the same start time, and not a zombie."""
     process = processes.get(pid)
     return process is not None and process.start == start and process.state not in "ZX"
 
 
-def user_name(uid: int) -> str:
-    """Return a user's name, or the number where it has none here."""
+def node_view(node: Node) -> NodeView:
+    """Return the view of a node, as far as its user may see it.
+
+    Raises:
+        NodeError: the node itself did not do its part.
+    """
+    if node.here:
+        return parse_view(read_view())
+    data = agent_json(node, "view", timeout_s=VIEW_TIMEOUT_S)
     try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+        return parse_view(data)
+    except ValueError as error:
+        raise NodeError(
+            f"the agent's view cannot be read: {error}",
+            f"{node.name}: view",
+            "see what the login shell of that user prints; nothing else may write to stdout",
+        ) from error
 
 
-def read_process(pid: int) -> Process | None:
-    """Return a process of this machine; None if it is gone."""
-    folder = Path("/proc") / str(pid)
+def parse_view(data: Any) -> NodeView:
+    """Return the view that the on-node program gave (see `onnode/view.py`).
+
+    Raises:
+        ValueError: it is of another shape.
+    """
     try:
-        text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-        words = (folder / "cmdline").read_bytes().split(b"\0")
-        uid = folder.stat().st_uid
-    except OSError:
-        return None
-    stat = parse_stat(text)
-    if stat is None:
-        return None
-    command = b" ".join(word for word in words if word).decode("utf-8", "replace")
-    # A zombie and a kernel thread have no command line: their short name is in brackets.
-    command = _SECRET.sub(r"\1\2***", command) or text[text.find("(") : text.rfind(")") + 1]
-    parent, state, start = stat
-    return Process(pid, parent, start, state, command[:160], user_name(uid))
+        processes = [_process(row) for row in data["processes"]]
+        sockets = {
+            int(inode): tuple(int(pid) for pid in pids) for inode, pids in data["sockets"].items()
+        }
+        return NodeView(
+            str(data["tcp"]), str(data["tcp6"]), sockets, {item.pid: item for item in processes}
+        )
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise ValueError(f"not a view of processes and sockets ({error})") from error
 
 
-def read_local_view() -> NodeView:
-    """Return the view of this machine, as far as this user may see it."""
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    processes = {pid: process for pid in pids if (process := read_process(pid)) is not None}
-    return NodeView(
-        _read_text(Path("/proc/net/tcp")),
-        _read_text(Path("/proc/net/tcp6")),
-        _socket_holders(processes),
-        processes,
-    )
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-
-
-def _socket_holders(pids: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    holders: dict[int, set[int]] = {}
-    for pid in pids:
-        folder = f"/proc/{pid}/fd"
-        try:
-            names = os.listdir(folder)  # noqa: PTH208 - a Path for each file would be slow here
-        except OSError:
-            continue
-        for name in names:
-            try:
-                match = _SOCKET.match(os.readlink(f"{folder}/{name}"))  # noqa: PTH115
-            except OSError:
-                continue
-            if match:
-                holders.setdefault(int(match[1]), set()).add(pid)
-    return {inode: tuple(sorted(found)) for inode, found in holders.items()}
+def _process(row: Any) -> Process:
+    pid, ppid, start, state, command, user = row
+    return Process(int(pid), int(ppid), int(start), str(state), str(command), str(user))

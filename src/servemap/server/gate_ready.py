@@ -1,14 +1,13 @@
 """Waiting for a server to be ready: as long as its log goes on, not for a fixed time."""
 
+import codecs
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from servemap.engines.base import Endpoints
-from servemap.model.files import regular
-from servemap.server.gate_http import shorten
-from servemap.server.gate_ports import is_running, read_process
+from servemap.nodes.base import Node
+from servemap.onnode.ask import shorten
 from servemap.server.gates import Check
 
 
@@ -74,29 +73,18 @@ def probe_marks(endpoints: Endpoints) -> tuple[str, ...]:
     return ("/" + endpoints.completions.split("/", 3)[3],)
 
 
-def log_reader(path: Path, *, from_start: bool = False) -> Callable[[], str]:
-    """Return a function that gives what a local log gained since its last call.
+def log_reader(node: Node, path: str) -> Callable[[], str]:
+    """Return a function that gives what a log on a node gained since its last call.
 
-    It starts at the log's present end, since a log may hold the lines of earlier starts, or at
-    its beginning where the log is one start's own.
+    The log is one start's own, so the first call gives all of it.
     """
-    offset = path.stat().st_size if path.exists() and not from_start else 0
+    offset = 0
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def read() -> str:
         nonlocal offset
-        try:
-            with open(path, "rb", opener=regular) as handle:
-                handle.seek(offset)
-                data = handle.read()
-        except OSError:
-            return ""
+        data = node.read_since(path, offset)
         offset += len(data)
-        return data.decode("utf-8", "replace")
+        return decoder.decode(data)
 
     return read
-
-
-def local_alive(pid: int, start: int) -> bool:
-    """Return whether this very process runs on this machine."""
-    process = read_process(pid)
-    return process is not None and is_running({pid: process}, pid, start)

@@ -6,8 +6,10 @@ from typing import Any
 
 from servemap.engines.base import Attachable, Effective, Endpoints
 from servemap.model.server_spec import ModelSpec
+from servemap.nodes.base import Node
+from servemap.onnode.ask import shorten
 from servemap.onnode.redact import redact_text
-from servemap.server.gate_http import Reply, fetch, shorten
+from servemap.server.gate_http import Question, Reply, ask
 from servemap.server.gate_ports import NodeView, is_running, port_owners, process_tree
 
 
@@ -63,6 +65,7 @@ class GateResult:
 
 
 def run_gates(
+    node: Node,
     adapter: Attachable,
     base_url: str,
     model: ModelSpec,
@@ -73,6 +76,7 @@ def run_gates(
     """Check a server; one that was only attached to (`started` None) by its answers alone.
 
     Args:
+        node: where the server is asked: it may listen on the loopback of its head only.
         adapter: adapter of the engine.
         base_url: `http://HOST:PORT` at which the server is asked.
         model: the model that was asked for.
@@ -83,11 +87,15 @@ def run_gates(
     checks: list[Check] = []
     if started is not None:
         checks += [check_process(started), check_port(started)]
-    checks.append(check_completion(endpoints, model, timeout_s, attached=started is None))
-    models = fetch(endpoints.models, timeout_s)
-    props = fetch(endpoints.props, timeout_s) if endpoints.props else None
+    urls = [url for url in (endpoints.models, endpoints.props) if url]
+    completion, models, *props = ask(
+        node,
+        _one_token(endpoints, model, timeout_s),
+        *(Question(url, timeout_s) for url in urls),
+    )
+    checks.append(_judge_completion(endpoints, completion, attached=started is None))
     effective = adapter.read_back(
-        started.log if started else "", models.json, props.json if props else None
+        started.log if started else "", models.json, props[0].json if props else None
     )
     checks.append(check_model(effective, models, model.name))
     checks.append(check_context(effective, model.context, needed=started is not None))
@@ -148,10 +156,13 @@ def check_port(started: Started) -> Check:
     return Check("port", True, "; ".join(owner.text for owner in owners))
 
 
-def check_completion(
-    endpoints: Endpoints, model: ModelSpec, timeout_s: float, *, attached: bool = False
-) -> Check:
+def check_completion(node: Node, endpoints: Endpoints, model: ModelSpec, timeout_s: float) -> Check:
     """Check that the model produces one token for a prompt of token ids, as cases send it."""
+    (reply,) = ask(node, _one_token(endpoints, model, timeout_s))
+    return _judge_completion(endpoints, reply, attached=False)
+
+
+def _one_token(endpoints: Endpoints, model: ModelSpec, timeout_s: float) -> Question:
     low, high = model.vocab
     body = {
         "model": model.name,
@@ -160,7 +171,10 @@ def check_completion(
         "temperature": 0,
         "stream": False,
     }
-    reply = fetch(endpoints.completions, timeout_s, body)
+    return Question(endpoints.completions, timeout_s, body)
+
+
+def _judge_completion(endpoints: Endpoints, reply: Reply, *, attached: bool) -> Check:
     if reply.error is None and _has_choice(reply.json):
         return Check("completion", True, f"{reply.url} produced a token")
     remedy = "see the server's log; the answer to /v1/completions must be a completion"

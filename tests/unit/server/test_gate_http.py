@@ -2,11 +2,23 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
-from servemap.server import gate_http
-from servemap.server.gate_http import Reply, fetch, shorten
+from servemap.model.errors import NodeError
+from servemap.nodes.base import Node
+from servemap.nodes.local import LocalNode
+from servemap.onnode import ask as asking
+from servemap.onnode.ask import parse_questions, shorten
+from servemap.server.gate_http import Question, Reply, ask
+from tests.fakes import FakeNode, FarNode
+
+
+def fetch(url: str, timeout_s: float) -> Reply:
+    (reply,) = ask(LocalNode("n1"), Question(url, timeout_s))
+    return reply
+
 
 Handler = Callable[[socket.socket], None]
 
@@ -134,7 +146,7 @@ def test_a_body_that_is_cut(serve: Callable[[Handler], str]) -> None:
 def test_an_endless_body_is_cut(
     serve: Callable[[Handler], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_http, "MAX_BYTES", 1000)
+    monkeypatch.setattr(asking, "MAX_BYTES", 1000)
     reply = fetch(serve(answer("200 OK", b"x" * 5000)), 5)
     assert len(reply.text) == 1000
 
@@ -155,11 +167,68 @@ def test_an_address_that_is_none(url: str) -> None:
     assert reply.error
 
 
+@pytest.fixture(params=["here", "far"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
+    return LocalNode("n1") if request.param == "here" else FarNode("w1", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
 def test_proxies_are_not_used(
-    serve: Callable[[Handler], str], monkeypatch: pytest.MonkeyPatch
+    node: Node, serve: Callable[[Handler], str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert fetch(serve(answer("200 OK", b"{}")), 5).status == 200
+    monkeypatch.setenv(name, "http://127.0.0.1:9")
+    (reply,) = ask(node, Question(serve(answer("200 OK", b"{}")), 5))
+    assert reply.status == 200
+
+
+def test_answers_come_in_the_order_of_the_questions(
+    node: Node, serve: Callable[[Handler], str]
+) -> None:
+    good, bad = serve(answer("200 OK", b'"a"')), serve(answer("503 Busy", b"later"))
+    silent = serve(lambda client: None)
+    replies = ask(
+        node,
+        Question(good, 5, {"prompt": [1]}),
+        Question(silent, 0.2),
+        Question(bad, 5),
+        Question("ftp://x", 5),
+    )
+    assert [(one.url, one.status, one.error) for one in replies] == [
+        (good, 200, None),
+        (silent, None, "no answer within 0.2 s"),
+        (bad, 503, "HTTP status 503: later"),
+        ("ftp://x", None, "not an http:// or https:// address"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "said", ["[]", "hello", "{}", "3", '[{"url": "u"}]', '[["u", 200, "", null]]', "[null]"]
+)
+def test_an_agent_that_does_not_answer_the_question(said: str) -> None:
+    class Chatty(FakeNode):
+        here = False
+
+    chatty = Chatty("w1")
+    chatty.on_run["ask"] = lambda argv: said
+    with pytest.raises(NodeError, match="w1: "):
+        ask(chatty, Question("http://127.0.0.1:1", 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '[{"timeout_s": 1}]',
+        '[{"url": "u"}]',
+        '[{"url": "u", "timeout_s": 0}]',
+        '[{"url": "u", "timeout_s": true}]',
+        '[{"url": "u", "timeout_s": 1, "body": []}]',
+    ],
+)
+def test_questions_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_questions(text)
 
 
 def test_shorten() -> None:

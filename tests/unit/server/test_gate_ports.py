@@ -1,25 +1,31 @@
+import contextlib
+import json
 import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servemap.model.errors import NodeError
+from servemap.nodes.base import Node
+from servemap.nodes.local import LocalNode
+from servemap.onnode.view import Process, listening, read_process
 from servemap.server.gate_ports import (
     Listener,
     NodeView,
-    Process,
     is_running,
+    node_view,
     overlaps,
     parse_listeners,
-    parse_stat,
+    parse_view,
     port_owners,
     process_tree,
-    read_local_view,
-    read_process,
 )
+from tests.fakes import FakeNode, FarNode
 
 TCP = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -51,7 +57,7 @@ def test_listening_sockets_only() -> None:
 @given(st.text())
 def test_any_text_is_parsed(text: str) -> None:
     parse_listeners(text)
-    parse_stat(text)
+    assert parse_listeners(listening(text)[0]) == parse_listeners(text)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +100,6 @@ def test_process_tree() -> None:
     assert process_tree(processes, 9) == frozenset()
 
 
-def test_stat_of_a_command_with_brackets_and_spaces() -> None:
-    fields = ["S", "12", *["0"] * 17, "987654", "0"]
-    assert parse_stat(f"4 (a) b) (c) {' '.join(fields)}") == (12, "S", 987654)
-    assert parse_stat("4 (a) S 1") is None
-
-
 def test_is_running_means_this_very_process() -> None:
     processes = {7: process(7, 1), 8: process(8, 1, state="Z")}
     assert is_running(processes, 7, 107)
@@ -108,13 +108,60 @@ def test_is_running_means_this_very_process() -> None:
     assert not is_running(processes, 9, 109)
 
 
-def test_this_machine() -> None:
+def test_only_listening_sockets_leave_the_node() -> None:
+    lines, inodes = listening(TCP)
+    assert parse_listeners(lines) == parse_listeners(TCP)
+    assert inodes == {5001, 5003, 5004}
+
+
+@pytest.fixture(params=["here", "far"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
+    return LocalNode("n1") if request.param == "here" else FarNode("w1", tmp_path)
+
+
+def test_what_is_on_a_node(node: Node) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        (owner,) = port_owners(read_local_view(), port, "127.0.0.1")
+        (owner,) = port_owners(node_view(node), port, "127.0.0.1")
     assert owner.process is not None
     assert (owner.process.pid, owner.process.ppid) == (os.getpid(), os.getppid())
-    assert port_owners(read_local_view(), port, "127.0.0.1") == []
+    assert port_owners(node_view(node), port, "127.0.0.1") == []
+
+
+VIEW = {"tcp": TCP, "tcp6": "", "sockets": {"5001": [7]}, "processes": [[7, 1, 9, "S", "c", "u"]]}
+
+
+def test_the_form_of_a_view() -> None:
+    view = parse_view(json.loads(json.dumps(VIEW)))
+    assert view.processes == {7: Process(7, 1, 9, "S", "c", "u")}
+    (owner,) = port_owners(view, 18080, "127.0.0.1")
+    assert owner.text == "127.0.0.1 port 18080: pid 7 (c) of user u"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["tcp", "tcp6", "sockets", "processes"]), JSON) | JSON)
+def test_a_view_of_any_other_form_is_refused_in_words(data: object) -> None:
+    with contextlib.suppress(ValueError):
+        assert isinstance(parse_view(data), NodeView)
+
+
+@pytest.mark.parametrize(
+    "said", ["Welcome to w1!", "[]", "{}", json.dumps({**VIEW, "processes": [[7]]})]
+)
+def test_an_agent_that_says_something_else(said: str) -> None:
+    class Chatty(FakeNode):
+        here = False
+
+    chatty = Chatty("w1")
+    chatty.on_run["view"] = lambda argv: said
+    with pytest.raises(NodeError, match="w1: "):
+        node_view(chatty)
 
 
 def test_secrets_of_a_command_line_are_masked() -> None:
@@ -126,7 +173,7 @@ def test_secrets_of_a_command_line_are_masked() -> None:
         seen = read_process(child.pid)
         child.communicate(b"\n")
     assert seen is not None
-    assert seen.command.endswith("--api-key=*** --hf-token *** --seed=1")
+    assert seen.command.endswith("--api-key=<redacted> --hf-token <redacted> --seed=1")
     assert read_process(child.pid) is None
 
 

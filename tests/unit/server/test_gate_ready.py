@@ -2,8 +2,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from servemap.engines.llamacpp import LlamaCpp
-from servemap.server.gate_ports import read_process
-from servemap.server.gate_ready import Ready, local_alive, log_reader, probe_marks, wait_ready
+from servemap.nodes.local import LocalNode
+from servemap.server.gate_ready import Ready, log_reader, probe_marks, wait_ready
 from servemap.server.gates import Check
 
 MARKS = probe_marks(LlamaCpp().endpoints("http://127.0.0.1:1"))
@@ -86,11 +86,10 @@ def test_a_dead_process_is_not_ready_though_another_server_answers() -> None:
 
 def test_log_reader_gives_what_is_new(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    missing = log_reader(log)
-    assert missing() == ""
+    read = log_reader(LocalNode("n1"), str(log))
+    assert read() == ""
     log.write_text("old\n")
-    assert missing() == "old\n"
-    read = log_reader(log)
+    assert read() == "old\n"
     assert read() == ""
     with log.open("a") as handle:
         handle.write("new\n")
@@ -98,9 +97,11 @@ def test_log_reader_gives_what_is_new(tmp_path: Path) -> None:
     assert read() == ""
 
 
-def test_local_alive() -> None:
-    me = read_process(1)
-    assert me is not None
-    assert local_alive(1, me.start)
-    assert not local_alive(1, me.start + 1)
-    assert not local_alive(2**22 + 1, 0)
+def test_log_reader_puts_a_cut_letter_together(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    read = log_reader(LocalNode("n1"), str(log))
+    data = "模型 loaded\n".encode()
+    log.write_bytes(data[:2])
+    first = read()
+    log.write_bytes(data)
+    assert first + read() == "模型 loaded\n"

@@ -1,8 +1,9 @@
 import dataclasses
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,20 @@ import pytest
 from servemap.engines.attached import AttachedServer
 from servemap.engines.llamacpp import LlamaCpp
 from servemap.model.server_spec import ModelSpec
-from servemap.server.gate_ports import NodeView, Process
-from servemap.server.gates import Started, check_module, check_port_free, run_gates
+from servemap.nodes.base import Completed
+from servemap.nodes.local import LocalNode
+from servemap.onnode.view import Process
+from servemap.server.gate_ports import NodeView
+from servemap.server.gates import (
+    Started,
+    check_completion,
+    check_module,
+    check_port_free,
+    run_gates,
+)
+from tests.fakes import FarNode
 
+NODE = LocalNode("n1")
 MODEL = ModelSpec(name="tiny", path="/m", context=4096, vocab=(300, 1000))
 GOOD: dict[str, Any] = {
     "/v1/completions": {"choices": [{"text": "a"}]},
@@ -20,6 +32,18 @@ GOOD: dict[str, Any] = {
     "/props": {"default_generation_settings": {"n_ctx": 4096}},
 }
 LOG = 'llamaserve: starting {"module": "/root/engine/llamaserve/__main__.py", "settings": {}}\n'
+
+
+class Counting(FarNode):
+    """Keeps the command lines that ran there."""
+
+    def __init__(self, name: str, home: Path) -> None:
+        super().__init__(name, home)
+        self.programs: list[Sequence[str]] = []
+
+    def run(self, argv: Sequence[str], **keys: Any) -> Completed:
+        self.programs.append(argv)
+        return super().run(argv, **keys)
 
 
 class Fake(ThreadingHTTPServer):
@@ -81,7 +105,7 @@ def started(port: int) -> Started:
 
 
 def gate(fake: Fake, start: Started | None) -> dict[str, tuple[bool | None, str]]:
-    result = run_gates(LlamaCpp(), fake.url, MODEL, start, timeout_s=5)
+    result = run_gates(NODE, LlamaCpp(), fake.url, MODEL, start, timeout_s=5)
     assert all(check.remedy for check in result.checks if check.ok is False)
     assert result.ok is all(check.ok is not False for check in result.checks)
     return {check.name: (check.ok, check.evidence) for check in result.checks}
@@ -101,7 +125,7 @@ def test_all_is_well(fake: Fake) -> None:
 
 
 def test_checks_can_be_stored(fake: Fake) -> None:
-    result = run_gates(LlamaCpp(), fake.url, MODEL, started(fake.server_port), timeout_s=5)
+    result = run_gates(NODE, LlamaCpp(), fake.url, MODEL, started(fake.server_port), timeout_s=5)
     records = json.loads(json.dumps([check.record() for check in result.checks]))
     assert set(records[0]) == {"name", "ok", "evidence", "remedy"}
 
@@ -109,7 +133,7 @@ def test_checks_can_be_stored(fake: Fake) -> None:
 def test_an_attached_server_is_judged_by_its_answers(fake: Fake) -> None:
     assert list(gate(fake, None)) == ["completion", "model", "context"]
     fake.answers["/v1/models"] = {"data": [{"id": "tiny"}]}
-    result = run_gates(AttachedServer("vllm"), fake.url, MODEL, timeout_s=5)
+    result = run_gates(NODE, AttachedServer("vllm"), fake.url, MODEL, timeout_s=5)
     assert [(check.name, check.ok) for check in result.checks] == [
         ("completion", True),
         ("model", True),
@@ -201,7 +225,7 @@ def test_a_started_server_must_say_its_context(fake: Fake) -> None:
 
 
 def test_nothing_answers() -> None:
-    checks = run_gates(LlamaCpp(), "http://127.0.0.1:9", MODEL, timeout_s=5).checks
+    checks = run_gates(NODE, LlamaCpp(), "http://127.0.0.1:9", MODEL, timeout_s=5).checks
     assert [(check.name, check.ok) for check in checks] == [
         ("completion", False),
         ("model", False),
@@ -215,7 +239,7 @@ def test_nothing_answers() -> None:
 
 def test_an_attached_server_that_answers_wrongly_is_not_a_dead_one(fake: Fake) -> None:
     fake.answers["/v1/completions"] = b"<html>"
-    (check,) = [c for c in run_gates(LlamaCpp(), fake.url, MODEL).checks if c.ok is False]
+    (check,) = [c for c in run_gates(NODE, LlamaCpp(), fake.url, MODEL).checks if c.ok is False]
     assert check.remedy.startswith("see the server's log")
 
 
@@ -239,6 +263,21 @@ def test_imported_module(module: str | None, root: str, ok: bool) -> None:
 def test_any_module_will_do_where_no_package_is_named(fake: Fake) -> None:
     start = dataclasses.replace(started(fake.server_port), package_root=None, log="")
     assert "module" not in gate(fake, start)
+
+
+def test_one_token_of_a_server_that_is_starting(fake: Fake) -> None:
+    endpoints = LlamaCpp().endpoints(fake.url)
+    assert check_completion(NODE, endpoints, MODEL, 5).ok is True
+    fake.answers["/v1/completions"] = {"error": "loading"}
+    check = check_completion(NODE, endpoints, MODEL, 5)
+    assert (check.ok, "loading" in check.evidence) == (False, True)
+
+
+def test_gates_of_a_far_node_cost_one_process(fake: Fake, tmp_path: Path) -> None:
+    node = Counting("w1", tmp_path)
+    result = run_gates(node, LlamaCpp(), fake.url, MODEL, started(fake.server_port), timeout_s=5)
+    assert [check.name for check in result.checks if check.ok is not True] == []
+    assert len(node.programs) == 1
 
 
 def test_port_free() -> None:
