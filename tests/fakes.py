@@ -143,10 +143,22 @@ class FarNode(LocalNode):
         return found
 
 
-def fake_context(node: FakeNode, config: dict[str, Any], session: str = "s1") -> Context:
-    """Return a context whose only node is a made-up one, in a session of that id."""
+def two_nodes(**keys: Any) -> dict[str, Any]:
+    """The campaign with its server on a head and a worker."""
+    nodes = [
+        {"id": "n1", "address": "192.0.2.1", "env": {"NODE_SAYS": "hello"}},
+        {"id": "n2", "role": "worker", "address": "192.0.2.2", "env": {"NODE_SAYS": "good day"}},
+    ]
+    server = {"engine": "llamacpp", "port": 18999, "nodes": ["n1", "n2"], **keys}
+    return campaign(nodes=nodes, server=server)
+
+
+def fake_context(
+    node: FakeNode, config: dict[str, Any], session: str = "s1", *, others: Sequence[FakeNode] = ()
+) -> Context:
+    """Return a context whose nodes are made-up ones, in a session of that id."""
     context = load_context(config)
-    context.__dict__["nodes"] = {node.name: node}
+    context.__dict__["nodes"] = {one.name: one for one in (node, *others)}
     context.run_dir.mkdir(parents=True, exist_ok=True)
     (context.run_dir / ".session.json").write_text(json.dumps({"session": session}))
     return context

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from servemap.engines.base import last_json_line
+from servemap.engines.base import Placement, last_json_line
 from servemap.engines.embedded.tiny_model import install
 from servemap.engines.failures import explain
 from servemap.engines.llamacpp import LlamaCpp
@@ -124,15 +124,16 @@ def server(
     )
     spec = ServerSpec(
         engine="llamacpp",
+        port=port,
         package=Package(name="llamaserve", root=str(root)),
         settings=settings,
         args=args,
     )
     served = model.model_copy(update={"name": alias})
-    argv = ENGINE.argv(
-        spec, served, node="local", port=port, python=sys.executable, workdir=str(demo)
-    )
-    env = {**os.environ, **{k: str(v) for k, v in ENGINE.env(spec, workdir=str(demo)).items()}}
+    place = Placement("local")
+    argv = ENGINE.argv(spec, served, place, python=sys.executable, workdir=str(demo))
+    own = ENGINE.env(spec, place, workdir=str(demo))
+    env = {**os.environ, **{k: str(v) for k, v in own.items()}}
     log = folder / "server.log"
     with log.open("ab") as handle:
         process = subprocess.Popen(

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from servemap.engines.base import Placement
 from servemap.engines.llamacpp import LlamaCpp
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import (
@@ -16,14 +17,16 @@ ENGINE = LlamaCpp()
 MODEL = ModelSpec(name="tiny", path=".demo/tiny.gguf", context=8192)
 
 
-def argv(server: ServerSpec) -> list[str]:
-    return ENGINE.argv(server, MODEL, node="n1", port=18081, python="/py", workdir="/w")
+def argv(server: ServerSpec, placement: Placement | None = None) -> list[str]:
+    given = placement or Placement("n1")
+    return ENGINE.argv(server, MODEL, given, python="/py", workdir="/w")
 
 
 def test_argv() -> None:
     server = ServerSpec(
         engine="llamacpp",
         bind="10.0.0.1",
+        port=18081,
         settings=Settings(context=24576, max_active=64, max_batched_tokens=256, prefix_cache=False),
         args={"n_threads": 1},
     )
@@ -32,6 +35,14 @@ def test_argv() -> None:
         "--host", "10.0.0.1", "--port", "18081", "--context", "24576", "--max-active", "64",
         "--n-batch", "256", "--no-prefix-cache", "--n-threads", "1",
     ]  # fmt: skip
+
+
+def test_ranks_know_each_other() -> None:
+    server = ServerSpec(engine="llamacpp", nodes=["a", "b"])
+    words = argv(server, Placement("b", 1, 2, "10.0.0.2", "10.0.0.1", 29511))
+    at = words.index("--rank")
+    assert words[at : at + 6] == ["--rank", "1", "--ranks", "2", "--master", "10.0.0.1:29511"]
+    assert "--rank" not in argv(server, Placement("a"))
 
 
 def test_interpreter_of_the_spec_and_context_of_the_model() -> None:
@@ -44,10 +55,10 @@ def test_interpreter_of_the_spec_and_context_of_the_model() -> None:
     ("change", "key"),
     [
         ({"topology": Topology(tp=2)}, "server.topology.tp"),
-        ({"nodes": ["a", "b"]}, "server.nodes"),
         ({"container": Container(image="x")}, "server.container"),
         ({"settings": Settings(kv_dtype="fp8")}, "server.settings.kv_dtype"),
         ({"args": {"max-active": 3}}, "server.args.max-active"),
+        ({"args": {"rank": 1}}, "server.args.rank"),
     ],
 )
 def test_what_it_cannot_do_is_refused_with_the_key(change: dict[str, Any], key: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from servemap.engines.base import Effective
 from servemap.model.errors import ConfigError
-from servemap.server import boots, ending, ensure, launch, process, start
+from servemap.server import admit, boots, ensure, launch, logs, process, start
 from servemap.server.context import Context
 from servemap.server.ending import stop_server
 from servemap.server.ensure import ensure_server
@@ -33,9 +33,9 @@ class Answers:
         self.unhealthy = "HTTP 500"
         self.gates = [Check("port", True, "ours")]
         self.port_free = True
-        monkeypatch.setattr(start, "check_completion", self.completion)
+        monkeypatch.setattr(admit, "check_completion", self.completion)
         monkeypatch.setattr(ensure, "check_completion", self.completion)
-        monkeypatch.setattr(start, "run_gates", self.run_gates)
+        monkeypatch.setattr(admit, "run_gates", self.run_gates)
         monkeypatch.setattr(ensure, "run_gates", self.run_gates)
         monkeypatch.setattr(start, "check_port_free", self.check_port)
 
@@ -76,7 +76,7 @@ def test_started_once_then_reused(node: FakeNode, answers: Answers) -> None:
     assert first.boot_id == second.boot_id
     assert second.checks == first.checks, "a reused server keeps the evidence of its gates"
     assert second.engine_version == "fake 1"
-    assert second.pids == [node.server.pid]
+    assert second.pids == {"n1": [node.server.pid]}
     assert node.starts() == 1
     assert last_boot(context).status == "ready"
     later = ensure_server(again(context, node, "s2"), "baseline")
@@ -318,7 +318,7 @@ def test_an_attached_server_is_neither_started_nor_stopped(
     )
     context = fake_context(node, config)
     served = ensure_server(context, "as-it-is")
-    assert (served.url, served.boot_id, served.pids) == ("http://10.0.0.9:8000/v1", None, [])
+    assert (served.url, served.boot_id, served.pids) == ("http://10.0.0.9:8000/v1", None, {})
     assert served.fingerprint == context.plan.spec_sha256("launch", "as-it-is")
     assert node.spawned == []
     assert stop_server(context, "the end") is False
@@ -395,7 +395,7 @@ def test_a_long_log_is_kept_as_it_is_but_its_tail_is_redacted(
     context = fake_context(node, campaign())
     node.server_log = "HF_TOKEN=s3cr3t\n"
     answers.gates = [Check("port", False, "nobody listens", "see the log")]
-    monkeypatch.setattr(ending, "MAX_REDACTED_BYTES", 3)
+    monkeypatch.setattr(logs, "MAX_REDACTED_BYTES", 3)
     launch.launch_variant(context, "baseline", 1, Path("launch.json"))
     kept = boots.boot_dir(context.run_dir, "baseline", last_boot(context).boot_id) / "n1.log"
     assert kept.read_text() == "HF_TOKEN=s3cr3t\n"
@@ -410,7 +410,7 @@ def test_a_log_that_cannot_be_rewritten_is_not_kept(
 
     context = fake_context(node, campaign())
     node.server_log = "HF_TOKEN=s3cr3t\n"
-    monkeypatch.setattr(ending, "write_text_atomic", full)
+    monkeypatch.setattr(logs, "write_text_atomic", full)
     ensure_server(context, "baseline")
     (event,) = (e for e in read_events(context.run_dir) if e["event"] == "log_not_fetched")
     assert "No space left" in event["error"]

@@ -76,7 +76,7 @@ def test_another_variants_server_is_stopped_before_its_files_change(
     class Running:
         variant = "baseline"
 
-    monkeypatch.setattr(patch_stage, "read_running", lambda *args: Running())
+    monkeypatch.setattr(patch_stage, "standing", lambda *args: {"n1": Running()})
     patch_variant(context, "patched", "n1", Path("record.json"))
     patch_variant(context, "baseline", "n1", Path("record.json"))
     assert order == ["stop", "swap", "swap"]
