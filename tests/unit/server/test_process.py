@@ -19,7 +19,8 @@ def node() -> FakeNode:
 def start(node: FakeNode, workdir: Path, **keys: Any) -> process.Running:
     given: dict[str, Any] = {
         "boot_id": "b-1", "variant": "v", "fingerprint": "f", "port": 1,
-        "argv": ["serve"], "env": {"A": "1"}, "secrets": {"KEY": "s3cr3t"}, "cwd": None, "ttl_s": 60, "grace_s": 1,
+        "argv": ["serve"], "env": {"A": "1"}, "secrets": {"KEY": "s3cr3t"},
+        "cwd": None, "ttl_s": 60, "grace_s": 1,
     }  # fmt: skip
     return process.start(node, str(workdir), **{**given, **keys})
 
