@@ -15,6 +15,7 @@ from servemap.server.context import Context
 from servemap.server.ending import finish
 from servemap.server.gates import check_completion, run_gates
 from servemap.server.ranks import Standing, asked_to_end, standing, why_down
+from servemap.server.reach import reach
 from servemap.server.served import NotRunError, Served, server_pids, server_url
 from servemap.server.start import start_server
 from servemap.server.stop import request_stop, stop_request
@@ -32,6 +33,7 @@ def ensure_server(context: Context, variant: str) -> Served:
     _refuse_stopped(context)
     try:
         server = context.server(variant)
+        reach(context, context.plan.nodes_of(variant))
         if server.attach:
             return _attach(context, variant, server)
         return _own_server(context, variant, server)
