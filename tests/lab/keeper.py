@@ -5,6 +5,7 @@ name, so nothing of it outlives this process and its children. It takes requests
 stdin and answers each with one line; when stdin ends or the parent dies it tears down by itself.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -18,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from tests.lab.traces import kill_all, with_token
+from tests.lab.traces import in_namespace, kill_all, with_token
 
 BRIDGE = "lab0"
 BOOT_TIMEOUT_S = 30.0
@@ -96,10 +97,8 @@ class Keeper:
         """Take the cable out, then end everything on the node: no peer hears a FIN or RST."""
         process, init = self.running.pop(name)
         subprocess.run(["ip", "link", "delete", port_of(name)], capture_output=True)
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(init, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
 
     def tear_down(self) -> None:
@@ -113,14 +112,7 @@ class Keeper:
 
     def controller_processes(self) -> list[psutil.Process]:
         """Processes in the controller's network, and those that it started elsewhere."""
-        network = os.stat("/proc/self/ns/net").st_ino
-        found = with_token(self.folder)
-        for process in psutil.process_iter():
-            try:
-                if os.stat(f"/proc/{process.pid}/ns/net").st_ino == network:
-                    found.append(process)
-            except OSError:
-                continue
+        found = with_token(self.folder) + in_namespace(os.getpid(), "net")
         return [process for process in found if process.pid != os.getpid()]
 
 
@@ -186,7 +178,7 @@ def main(folder: Path, parent: int) -> None:
     except RuntimeError as error:
         print(json.dumps({"error": str(error)}), flush=True)
     except BrokenPipeError:
-        pass
+        return
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         keeper.tear_down()

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from tests.lab.traces import TOKEN, leaks, new_folder
+from tests.lab.traces import TOKEN, in_namespace, leaks, new_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTROLLER = "10.77.0.1"
@@ -242,16 +242,8 @@ class Lab:
         return Path(f"/proc/{self._init(node)}/root") / path.lstrip("/")
 
     def processes(self, node: str) -> list[psutil.Process]:
-        """Return what runs on a node, as processes of this machine: they can be killed from here."""
-        own = os.stat(f"/proc/{self._init(node)}/ns/pid").st_ino
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if os.stat(f"/proc/{process.pid}/ns/pid").st_ino == own:
-                    found.append(process)
-            except OSError:
-                continue
-        return found
+        """Return what runs on a node, as processes of this machine that can be killed from here."""
+        return in_namespace(self._init(node), "pid")
 
     def processes_with(self, node: str, *words: str) -> list[psutil.Process]:
         """Return those of a node's processes that have all these words among their arguments."""

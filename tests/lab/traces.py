@@ -34,6 +34,19 @@ def with_token(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def in_namespace(pid: int, kind: str) -> list[psutil.Process]:
+    """Return the processes in a living process' namespace: net, pid and so on."""
+    own = Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(f"/proc/{process.pid}/ns/{kind}").stat().st_ino == own:
+                found.append(process)
+        except OSError:
+            continue
+    return found
+
+
 def kill_all(find: Callable[[], list[psutil.Process]], timeout_s: float = 10) -> None:
     """Kill what is found until nothing is: a process may have forked in the meantime."""
     deadline = time.monotonic() + timeout_s
