@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def run(*argv: str) -> None:
         raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
 
 
-def requests(parent: int) -> Any:
+def requests(parent: int) -> Iterator[dict[str, str]]:
     """Yield requests until stdin ends or the parent dies, whichever the kernel tells first."""
     watched = os.pidfd_open(parent)
     left = b""
@@ -158,10 +159,13 @@ def requests(parent: int) -> Any:
 
 
 def serve(keeper: Keeper, parent: int) -> None:
-    operations = {"power_on": keeper.power_on, "power_off": keeper.power_off}
+    operations: dict[str, Callable[[str], Any]] = {
+        "power_on": keeper.power_on,
+        "power_off": keeper.power_off,
+    }
     for request in requests(parent):
         try:
-            answer = {"ok": operations[request["do"]](request["node"])}
+            answer: dict[str, Any] = {"ok": operations[request["do"]](request["node"])}
         except (RuntimeError, KeyError) as error:
             answer = {"error": str(error)}
         print(json.dumps(answer), flush=True)

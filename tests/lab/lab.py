@@ -215,6 +215,11 @@ class Lab:
         """Run a command in the controller's network to its end."""
         return _run(self.controller_argv(argv), timeout, check, **options)
 
+    def controller_processes(self) -> list[psutil.Process]:
+        """Return what runs in the controller's network; not the keeper, not the nodes."""
+        found = in_namespace(self.keeper.pid, "net")
+        return [process for process in found if process.pid != self.keeper.pid]
+
     def exec_in(
         self,
         node: str,

@@ -111,12 +111,12 @@ def first_boot(config: dict[str, Any]) -> None:
 def add_user(user: dict[str, Any]) -> None:
     """Add an account that logs in by key only; useradd would refuse some homes and take longer."""
     name, number, home = user["name"], user["uid"], Path(user["home"])
-    for path, line in (
+    for table, line in (
         ("/etc/passwd", f"{name}:x:{number}:{number}::{home}:/bin/bash"),
         ("/etc/shadow", f"{name}:*:19000:0:99999:7:::"),
         ("/etc/group", f"{name}:x:{number}:"),
     ):
-        with Path(path).open("a") as file:
+        with Path(table).open("a") as file:
             file.write(line + "\n")
     keys = home / ".ssh" / "authorized_keys"
     keys.parent.mkdir(parents=True)
