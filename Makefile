@@ -1,11 +1,12 @@
-# make demo: a whole campaign on this machine. make test: what CI runs. Both set up what is missing.
+# make demo: a whole campaign on this machine. make test: what CI runs. make lab: a campaign on two
+# machines over ssh, in namespaces of this one (root). All set up what is missing.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
 
-.PHONY: demo test lint bench clean
+.PHONY: demo lab test lint bench clean
 
 $(VENV)/.base: requirements/base.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -27,6 +28,10 @@ demo: .demo/tiny.gguf
 	$(BIN)/snakemake --cores $(CORES) --quiet all
 	$(BIN)/servemap table demo
 
+# The tests' own harness makes the machines, so pytest and its like are needed.
+lab: $(VENV)/.dev
+	$(BIN)/python -m tests.lab .lab
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -43,4 +48,4 @@ bench: $(VENV)/.base
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .demo .snakemake
+	rm -rf $(VENV) .demo .lab .snakemake

@@ -113,6 +113,19 @@ class Run:
         return "Nothing to be done" in self.text
 
 
+def copy_workflow(folder: Path) -> None:
+    """Make a project folder: what a checkout has, without tests and documents."""
+    folder.mkdir(parents=True)
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_symlink():
+            (folder / name).symlink_to(source.readlink())
+        elif source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, folder / name)
+
+
 class Project:
     """A copy of the workflow with a campaign, a state folder and a lease folder of its own."""
 
@@ -124,15 +137,7 @@ class Project:
 
     @classmethod
     def create(cls, folder: Path, port: int) -> "Project":
-        folder.mkdir(parents=True)
-        for name in COPIED:
-            source = ROOT / name
-            if source.is_symlink():
-                (folder / name).symlink_to(source.readlink())
-            elif source.is_dir():
-                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy2(source, folder / name)
+        copy_workflow(folder)
         project = cls(folder, port)
         project.write_campaign(small_campaign(port))
         subprocess.run(
