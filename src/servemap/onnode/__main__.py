@@ -7,9 +7,13 @@ from typing import List
 # command -> (module of this package, its function taking argv and returning the exit status)
 COMMANDS = {
     "bench": ("bench", "main"),
+    "clock": ("clock", "main"),
     "collect": ("collect", "main"),
+    "end": ("end", "main"),
     "facts": ("facts", "main"),
+    "pack": ("pack", "main"),
     "patch": ("patch", "main"),
+    "spawn": ("spawn", "main"),
     "supervise": ("supervise", "main"),
     "sweep": ("sweep", "main"),
     "tcp-probe": ("tcp", "probe_main"),
