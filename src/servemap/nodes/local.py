@@ -18,11 +18,8 @@ from servemap.model.files import read_bytes, regular
 from servemap.nodes.agent_zip import build_agent
 from servemap.nodes.base import Completed, Exchange, Fetched, ProcessId
 from servemap.nodes.identity import identify, machine_boot_id
-from servemap.onnode.ident import all_stats, is_alive
-
-POLL_S = 0.05
-AFTER_KILL_S = 5.0
-
+from servemap.onnode.end import AFTER_KILL_S, POLL_S, remains
+from servemap.onnode.ident import is_alive
 
 EXCHANGE_S = 20.0
 
@@ -237,7 +234,7 @@ class LocalNode:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGTERM)
             self._wait(process, grace_s)
-        for pid in self._remains(process):
+        for pid in remains(process.pid, process.start):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return self._wait(process, AFTER_KILL_S)
@@ -282,24 +279,9 @@ class LocalNode:
                 "install the program, or correct its path or its working folder",
             ) from error
 
-    def _remains(self, process: ProcessId) -> list[int]:
-        """Return the pids of the process and of the session it led that still run.
-
-        A start time before the leader's means that the number was given to another session.
-        """
-        return [
-            stat.pid
-            for stat in all_stats()
-            if stat.state not in "ZX"
-            and (
-                (stat.pid, stat.start) == (process.pid, process.start)
-                or (stat.session == process.pid and stat.start >= process.start)
-            )
-        ]
-
     def _wait(self, process: ProcessId, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        while self.alive(process) or self._remains(process):
+        while self.alive(process) or remains(process.pid, process.start):
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_S)

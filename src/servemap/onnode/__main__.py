@@ -8,9 +8,13 @@ from typing import List
 COMMANDS = {
     "ask": ("ask", "main"),
     "bench": ("bench", "main"),
+    "clock": ("clock", "main"),
     "collect": ("collect", "main"),
+    "end": ("end", "main"),
     "facts": ("facts", "main"),
+    "pack": ("pack", "main"),
     "patch": ("patch", "main"),
+    "spawn": ("spawn", "main"),
     "supervise": ("supervise", "main"),
     "sweep": ("sweep", "main"),
     "tcp-probe": ("tcp", "probe_main"),

@@ -34,11 +34,13 @@ def test_the_head_is_not_the_first_node_but_the_one_with_that_role() -> None:
     assert context.head_workdir.endswith("-h")
 
 
-def test_a_transport_that_is_not_there_yet_is_said() -> None:
-    context = load_context(campaign(nodes=[{"id": "n1", "transport": "ssh"}]))
-    with pytest.raises(ConfigError, match="only plan for") as caught:
-        _ = context.nodes
-    assert caught.value.where == "nodes.n1.transport"
+def test_another_machine_is_not_connected_to_before_something_is_asked_of_it() -> None:
+    key = {"address": "192.0.2.1", "known_hosts": "/no/such/file", "python": "python3.9"}
+    nodes = [{"id": "n1", "transport": "ssh", **key}]
+    changes = {"nodes": nodes, "model": {**campaign()["model"], "path": "/model.gguf"}}
+    node = load_context(campaign(**changes)).nodes["n1"]
+    assert (node.name, node.here, node.python) == ("n1", False, "python3.9")
+    node.close()
 
 
 def test_secrets_are_resolved_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,6 @@ def test_a_refused_controller_leaves_nothing_of_a_run_that_never_began(
     [
         ({"server": {"engine": "vllm"}}, "engine vllm"),
         ({"server": {"engine": "sglang"}}, "engine sglang"),
-        ({"nodes": [{"id": "n1", "transport": "ssh"}]}, "'n1' has transport 'ssh'"),
     ],
 )
 def test_what_can_only_be_planned_is_refused_before_anything_is_touched(
