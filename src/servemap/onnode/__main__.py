@@ -9,6 +9,7 @@ COMMANDS = {
     "bench": ("bench", "main"),
     "collect": ("collect", "main"),
     "facts": ("facts", "main"),
+    "hold": ("hold", "main"),
     "patch": ("patch", "main"),
     "supervise": ("supervise", "main"),
     "sweep": ("sweep", "main"),
