@@ -11,34 +11,16 @@ a step of the wall clock ends no lease, and a renewal needs no room on a full di
 """
 
 import argparse
-import errno
-import fcntl
 import json
 import os
-import stat
 import sys
-import tempfile
-import time
-from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import List, Optional
 
+from .hold_file import Found, Record, guarded, read, touch, write
 from .ident import machine_boot_id, read_stat
 
 FOLDERS = ("/tmp/servemap-lease", "/var/tmp/servemap-lease", "/dev/shm/servemap-lease")
 IDENTITY = ("pid", "start", "boot_id", "pid_ns")
-GUARD_S = 10.0
-MAX_BYTES = 65536
-NO_LEASE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EINVAL)
-
-Record = Dict[str, Any]
-
-
-class Found(NamedTuple):
-    """A lease file: what it says, and how many seconds ago it was renewed."""
-
-    path: str
-    record: Record
-    age_s: float
 
 
 def folders() -> List[str]:
@@ -78,11 +60,11 @@ def take(request: Record) -> Record:
     for folder in folders():
         path = _lease_path(folder)
         try:
-            with _guard(folder):
+            with guarded(folder):
                 held = _held(request)
                 if held is not None:
                     return held
-                foreign = _write(path, dict(owner, node_boot_id=machine_boot_id()))
+                foreign = write(path, dict(owner, node_boot_id=machine_boot_id()))
                 if foreign is not None:
                     return foreign
             # Who could not write here took no heed of this guard: both then give way.
@@ -112,12 +94,13 @@ def renew(request: Record) -> Record:
     for folder in folders():
         path = _lease_path(folder)
         try:
-            if not _is_of(_read(path), owner):
+            if not _is_of(read(path), owner):
                 continue
-            with _guard(folder):
-                found = _read(path)
-                if _is_of(found, owner) and found.record.get("node_boot_id") == machine_boot_id():
-                    _touch(path)
+            with guarded(folder):
+                found = read(path)
+                boot_id = found.record.get("node_boot_id") if found else None
+                if _is_of(found, owner) and boot_id == machine_boot_id():
+                    touch(path)
                     return {"path": path}
         except OSError as error:
             return _problem(error, path)
@@ -154,7 +137,7 @@ def _held(request: Record) -> Optional[Record]:
         OSError: a lease is there that cannot be read, so that nobody knows.
     """
     for folder in folders():
-        found = _read(_lease_path(folder))
+        found = read(_lease_path(folder))
         if found is None or _same(found.record, request["owner"]):
             continue
         if not _stale(found, request.get("gone") or {}):
@@ -190,103 +173,11 @@ def _is_of(found: Optional[Found], owner: Record) -> bool:
     )
 
 
-def _read(path: str) -> Optional[Found]:
-    """Return a lease, damaged ones as an empty record; None where there is none."""
-    try:
-        descriptor = _open_regular(path, os.O_RDONLY)
-    except OSError as error:
-        if error.errno in NO_LEASE:
-            return None
-        raise
-    with os.fdopen(descriptor, "rb") as handle:
-        renewed_ns = os.fstat(descriptor).st_mtime_ns
-        data = handle.read(MAX_BYTES)
-    try:
-        record = json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        record = None
-    age_s = (time.monotonic_ns() - renewed_ns) / 1e9
-    return Found(path, record if isinstance(record, dict) else {}, age_s)
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """Open a regular file and no link, so that no other user leads us to a file of ours."""
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return descriptor
-    os.close(descriptor)
-    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-    text = "not a regular file" if number == errno.EINVAL else os.strerror(number)
-    raise OSError(number, text, path)
-
-
-def _share(descriptor: int, mode: int) -> None:
-    if os.fstat(descriptor).st_uid == os.getuid():
-        os.fchmod(descriptor, mode)
-
-
-@contextmanager
-def _guard(folder: str) -> Iterator[None]:
-    """Hold the folder's guard, so that one process at a time judges and writes."""
-    os.makedirs(folder, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        _share(descriptor, 0o777)
-    finally:
-        os.close(descriptor)
-    guard = os.path.join(folder, "guard")
-    descriptor = _open_regular(guard, os.O_RDONLY | os.O_CREAT)
-    try:
-        _share(descriptor, 0o644)
-        _lock(descriptor, guard)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, guard: str) -> None:
-    deadline = time.monotonic() + GUARD_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise OSError(errno.EAGAIN, "another process holds its guard", guard) from None
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _write(path: str, record: Record) -> Optional[Record]:
-    """Put a lease in place of a stale one, or answer whose it is if that may not be replaced."""
-    descriptor, temporary = tempfile.mkstemp(".tmp", "lease.", os.path.dirname(path))
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-            handle.write(json.dumps(record))
-            handle.flush()
-            os.fchmod(descriptor, 0o644)
-        _touch(temporary)
-        try:
-            os.replace(temporary, path)
-        except PermissionError:
-            found = _read(path)
-            return {"foreign": dict(found.record if found else {}, path=path)}
-    finally:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-    return None
-
-
-def _touch(path: str) -> None:
-    os.utime(path, ns=(time.time_ns(), time.monotonic_ns()), follow_symlinks=False)
-
-
 def _remove(path: str, owner: Record) -> None:
-    if not _is_of(_read(path), owner):
+    if not _is_of(read(path), owner):
         return
-    with _guard(os.path.dirname(path)):
-        if _is_of(_read(path), owner):
+    with guarded(os.path.dirname(path)):
+        if _is_of(read(path), owner):
             os.unlink(path)
 
 
