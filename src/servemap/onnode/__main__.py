@@ -13,6 +13,7 @@ COMMANDS = {
     "end": ("end", "main"),
     "facts": ("facts", "main"),
     "pack": ("pack", "main"),
+    "hold": ("hold", "main"),
     "patch": ("patch", "main"),
     "spawn": ("spawn", "main"),
     "supervise": ("supervise", "main"),

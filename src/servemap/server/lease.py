@@ -1,111 +1,134 @@
-"""The lease of a machine: one campaign at a time drives a node, whoever started it.
+"""The lease of a node: one campaign at a time drives a machine, whoever started it.
 
-`lease.json` lies in a folder that all users share and can read, so that a second controller is
-told who holds the node. A lease whose process is gone is taken over.
+The file lies on the node itself and is kept by the on-node program (`onnode.hold`).
 """
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from servemap.model.errors import LockedError, ResultsError
-from servemap.model.files import regular
-from servemap.server.locks import describe_self, holder_alive, read_holder, say_holder
+from servemap.model.errors import LockedError, NodeError
+from servemap.model.files import parse_json
+from servemap.nodes.base import Node
+from servemap.onnode import hold
+from servemap.server.locks import describe_self, say_holder
+
+LEASE_TTL_S = 120.0
+"""A lease that nobody renewed for so long is anybody's."""
+LEASE_RENEW_S = 15.0
+ASK_S = 30.0
 
 
-def lease_dir() -> Path:
-    """Return the folder of the lease: `SERVEMAP_LEASE_DIR`, else one for the whole machine."""
-    return Path(os.environ.get("SERVEMAP_LEASE_DIR", "/tmp/servemap-lease"))
-
-
-@contextmanager
-def _guard() -> Iterator[Path]:
-    folder = lease_dir()
-    lease = folder / "lease.json"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _share(folder, 0o777)
-        guard = folder / "guard"
-        descriptor = regular(str(guard), os.O_RDONLY | os.O_CREAT)
-        try:
-            _share(guard, 0o644)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield lease
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise ResultsError(
-            f"the lease of this machine cannot be kept: {error.strerror or error}",
-            str(lease),
-            "let this user write a file there and see that the disk has room, or set "
-            "SERVEMAP_LEASE_DIR to another folder, the same for all campaigns of the machine",
-        ) from error
-
-
-def _share(path: Path, mode: int) -> None:
-    if path.stat().st_uid == os.getuid():
-        path.chmod(mode)
-
-
-def take_lease(node: str, run_dir: Path) -> None:
-    """Take the machine for a run.
+def take_lease(node: Node, run_dir: Path, ttl_s: float = LEASE_TTL_S) -> None:
+    """Take a node for a run of this process; one that it holds already is renewed.
 
     Raises:
-        LockedError: a living controller of another run or user holds it.
-        ResultsError: the lease cannot be written.
+        LockedError: a living controller of another run, user or machine holds it.
+        NodeError: the lease cannot be written, or the node cannot be asked.
     """
-    owner = describe_self(run=str(run_dir.resolve()), node=node)
-    with _guard() as path:
-        holder = read_holder(path)
-        _refuse_held(node, holder)
-        temporary = path.with_name(f"lease.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(json.dumps(owner), encoding="utf-8")
-            temporary.chmod(0o644)
-            _put(node, temporary, path, holder)
-        finally:
-            temporary.unlink(missing_ok=True)
+    _settle(node, _ask_twice(node, "take", _owner(node, run_dir, ttl_s)))
 
 
-def _put(node: str, temporary: Path, path: Path, holder: dict[str, Any]) -> None:
-    try:
-        temporary.replace(path)
-    except PermissionError:
-        raise LockedError(
-            f"the stale lease of node {node} belongs to another user ({say_holder(holder)})",
-            str(path),
-            "ask that user to remove the file",
-        ) from None
-
-
-def check_lease(node: str) -> None:
-    """Refuse a machine that another campaign drives; takes and writes nothing.
+def check_lease(node: Node) -> None:
+    """Refuse a node that another campaign drives; takes and writes nothing.
 
     Raises:
-        LockedError: a living controller of another run or user holds it.
+        LockedError: a living controller of another run, user or machine holds it.
+        NodeError: a lease there cannot be read, or the node cannot be asked.
     """
-    _refuse_held(node, read_holder(lease_dir() / "lease.json"))
+    _settle(node, _ask_twice(node, "check", _owner(node, Path(), LEASE_TTL_S)))
 
 
-def _refuse_held(node: str, holder: dict[str, Any]) -> None:
-    if not holder_alive(holder) or holder.get("pid") == os.getpid():
-        return
-    run = Path(str(holder.get("run", "?")))
-    raise LockedError(
-        f"node {node} is driven by {say_holder(holder)}: run {run}",
-        str(lease_dir() / "lease.json"),
-        f"wait until that campaign ends, or stop it from {run.parent.parent} with "
-        f"`servemap stop {run.name} --after-case --reason TEXT`",
+def renew_lease(node: Node, run_dir: Path, ttl_s: float = LEASE_TTL_S) -> None:
+    """Say that this process still drives a node; a lease that vanished there is taken again.
+
+    Raises:
+        LockedError: the lease became stale, and another controller took the node.
+        NodeError: the lease cannot be written, or the node cannot be asked.
+    """
+    _settle(node, _ask_twice(node, "renew", _owner(node, run_dir, ttl_s)))
+
+
+def release_lease(node: Node, run_dir: Path) -> None:
+    """Give a node back if this process holds it for this run.
+
+    Raises:
+        NodeError: the lease cannot be removed, or the node cannot be asked.
+    """
+    _settle(node, _ask(node, "release", {"owner": _owner(node, run_dir, LEASE_TTL_S)}))
+
+
+def _owner(node: Node, run_dir: Path, ttl_s: float) -> dict[str, Any]:
+    return describe_self(
+        run=str(run_dir.resolve()), node=node.name, pid_ns=hold.pid_namespace(), ttl_s=ttl_s
     )
 
 
-def release_lease(run_dir: Path) -> None:
-    """Give the machine back if this process holds it for this run."""
-    with _guard() as path:
-        holder: dict[str, Any] = read_holder(path)
-        if holder.get("pid") == os.getpid() and holder.get("run") == str(run_dir.resolve()):
-            path.unlink(missing_ok=True)
+def _ask_twice(node: Node, action: str, owner: dict[str, Any]) -> dict[str, Any]:
+    """Ask the node; a holder of this machine that the node cannot see may be known here as dead."""
+    answer = _ask(node, action, {"owner": owner})
+    held = answer.get("held")
+    if isinstance(held, dict) and hold.proves_death(held):
+        gone = {key: held.get(key) for key in hold.IDENTITY}
+        answer = _ask(node, action, {"owner": owner, "gone": gone})
+    return answer
+
+
+def _ask(node: Node, action: str, request: dict[str, Any]) -> dict[str, Any]:
+    if node.here:
+        return hold.ACTIONS[action](request)
+    argv = node.agent_argv("hold", action)
+    done = node.run(argv, timeout_s=ASK_S, input=json.dumps(request))
+    try:
+        answer = parse_json(done.stdout)
+    except ValueError:
+        answer = None
+    if done.code != 0 or not isinstance(answer, dict):
+        said = (done.stderr.strip() or done.stdout.strip())[-300:]
+        raise NodeError(
+            f"the lease of node {node.name} cannot be asked for: {said or 'no answer'}",
+            f"node {node.name}: {' '.join(argv)[:500]}",
+            "run that command by hand and see what it says",
+        )
+    return answer
+
+
+def _settle(node: Node, answer: dict[str, Any]) -> None:
+    """Raise what an answer of the node means."""
+    if isinstance(answer.get("held"), dict):
+        raise _held(node, answer["held"])
+    if isinstance(answer.get("foreign"), dict):
+        record = answer["foreign"]
+        raise LockedError(
+            f"the stale lease of node {node.name} belongs to another user ({say_holder(record)})",
+            _where(node, record),
+            "ask that user to remove the file",
+        )
+    if "error" in answer:
+        raise NodeError(
+            f"the lease of node {node.name} cannot be kept: {answer['error']}",
+            _where(node, answer),
+            "let this user write a file there and see that the disk has room, or set "
+            "SERVEMAP_LEASE_DIR there to another folder, the same for all campaigns of the machine",
+        )
+
+
+def _where(node: Node, answer: dict[str, Any]) -> str:
+    path = str(answer.get("path", "?"))
+    return path if node.here else f"node {node.name}: {path}"
+
+
+def _held(node: Node, record: dict[str, Any]) -> LockedError:
+    run = Path(str(record.get("run", "?")))
+    return LockedError(
+        f"node {node.name} is driven by {say_holder(record)}: run {run}; renewed "
+        f"{_seconds(record.get('age_s'))} ago, stale in {_seconds(record.get('stale_in_s'))} if "
+        "nobody renews it",
+        _where(node, record),
+        f"wait until that campaign ends, or stop it on {record.get('host', '?')} from "
+        f"{run.parent.parent} with `servemap stop {run.name} --after-case --reason TEXT`",
+    )
+
+
+def _seconds(value: Any) -> str:
+    return f"{value:.0f} s" if isinstance(value, int | float) else "? s"

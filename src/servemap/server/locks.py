@@ -85,10 +85,12 @@ def try_lock(path: Path, holder: dict[str, Any]) -> TextIO | None:
     """
     handle = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Open for as long as the lock is held.
-        handle = open(path, "a+", encoding="utf-8", opener=regular)  # noqa: SIM115
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        while handle is None or not _lies_at(path, handle):
+            _drop(handle)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Open for as long as the lock is held.
+            handle = open(path, "a+", encoding="utf-8", opener=regular)  # noqa: SIM115
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         handle.seek(0)
         handle.truncate()
         handle.write(json.dumps(holder))
@@ -104,6 +106,14 @@ def try_lock(path: Path, holder: dict[str, Any]) -> TextIO | None:
             "let this user write there, and see that the disk has room and takes file locks",
         ) from error
     return handle
+
+
+def _lies_at(path: Path, handle: TextIO) -> bool:
+    """Whether an open file is still the one of that name: its last holder may have removed it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _drop(handle: TextIO | None) -> None:

@@ -1,5 +1,6 @@
 """Locks with real processes: released by the kernel, named, fenced by identity."""
 
+import fcntl
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -66,6 +68,26 @@ def test_kill_9_releases_the_lock(tmp_path: Path, holder: Holder) -> None:
     assert handle is not None
     assert read_holder(path)["job"] == "next"
     handle.close()
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder takes a run that never began away again, between our opening and our locking."""
+    path = tmp_path / "run" / ".lock"
+    lock = fcntl.flock
+
+    def removed(handle: TextIO, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        path.unlink()
+        path.parent.rmdir()
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed)
+    mine = try_lock(path, describe_self())
+    assert mine is not None
+    assert try_lock(path, describe_self()) is None, "both would drive the run"
+    mine.close()
 
 
 def test_who_holds_it_is_said(tmp_path: Path, holder: Holder) -> None:
