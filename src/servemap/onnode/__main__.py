@@ -7,6 +7,7 @@ from typing import List
 # command -> (module of this package, its function taking argv and returning the exit status)
 COMMANDS = {
     "bench": ("bench", "main"),
+    "clock": ("clock", "main"),
     "collect": ("collect", "main"),
     "facts": ("facts", "main"),
     "patch": ("patch", "main"),

@@ -3,6 +3,8 @@
 import time
 from typing import NamedTuple
 
+from .clock import epoch_ns
+
 
 class Anchor(NamedTuple):
     """The same instant on both clocks, ns."""
@@ -17,11 +19,11 @@ class Anchor(NamedTuple):
 
 
 def take_anchor() -> Anchor:
-    """Read both clocks as one; the tightest of a few tries, good to about a microsecond."""
+    """Read both of the node's clocks as one; the tightest of a few tries, good to about a microsecond."""
     best, width = Anchor(0, 0), -1
     for _ in range(10):
         before = time.monotonic_ns()
-        wall = time.time_ns()
+        wall = epoch_ns()
         after = time.monotonic_ns()
         if width < 0 or after - before < width:
             best, width = Anchor(wall, (before + after) // 2), after - before
