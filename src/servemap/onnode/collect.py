@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, List
 
 from .clock import epoch_ns
 from .files import read_spec, write_json_atomic
-from .load_clock import take_anchor
+from .load_clock import Anchor, take_anchor
 from .proc_sampler import ProcSampler
 from .sources import CommandSource, HttpSource
 
@@ -173,11 +173,12 @@ def catch_stop() -> int:
     return readable
 
 
-def watch(collectors: List[Collector], spec: Dict[str, Any], told: int) -> None:
+def watch(
+    collectors: List[Collector], spec: Dict[str, Any], told: int, anchor: Anchor
+) -> None:
     """Return when it is time to end; keep the ready file, the heartbeat and the early ends."""
     deadline_s = time.monotonic() + spec.get("max_s", float("inf"))
     events = Sink(os.path.join(spec["out"], "collect.events.jsonl"))
-    anchor = take_anchor()
     reported = set()
     ready = False
     while True:
@@ -221,12 +222,19 @@ def cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def summary(node: str, collectors: List[Collector], used_s: float, wall_s: float) -> Dict[str, Any]:
-    """Return the contents of collectors.json; `self` is the cost of collecting itself."""
+def summary(
+    node: str, collectors: List[Collector], used_s: float, wall_s: float, step_ns: int
+) -> Dict[str, Any]:
+    """Return the contents of collectors.json.
+
+    `self` is the cost of collecting itself, `clock.step_ns` how far the node's clock was set while
+    they ran.
+    """
     return {
         "schema": 1,
         "node": node,
         "self": {"cpu_s": used_s, "wall_s": wall_s},
+        "clock": {"step_ns": step_ns},
         "collectors": {collector.name: collector.record for collector in collectors},
     }
 
@@ -234,6 +242,7 @@ def summary(node: str, collectors: List[Collector], used_s: float, wall_s: float
 def collect(spec: Dict[str, Any]) -> int:
     """Run the collectors of a spec until a stop; 0, whatever became of single collectors."""
     started_s, started_cpu_s = time.monotonic(), cpu_s()
+    anchor = take_anchor()
     told = catch_stop()
     os.makedirs(spec["out"], exist_ok=True)
     stop = threading.Event()
@@ -241,7 +250,7 @@ def collect(spec: Dict[str, Any]) -> int:
     for collector in collectors:
         collector.thread.start()
     try:
-        watch(collectors, spec, told)
+        watch(collectors, spec, told, anchor)
     finally:
         stop.set()
         deadline_s = time.monotonic() + STOP_S
@@ -251,7 +260,8 @@ def collect(spec: Dict[str, Any]) -> int:
                 collector.record.update(status="failed", error="did not end when told to stop")
         path = os.path.join(spec["out"], "collectors.json")
         used_s, wall_s = cpu_s() - started_cpu_s, time.monotonic() - started_s
-        write_json_atomic(path, summary(spec["node"], collectors, used_s, wall_s))
+        step_ns = take_anchor().epoch_ns - anchor.epoch_ns
+        write_json_atomic(path, summary(spec["node"], collectors, used_s, wall_s, step_ns))
     return 0
 
 
