@@ -50,6 +50,4 @@ def measure_clock(node: Node) -> ClockOffset:
 
 def between(node: ClockOffset, reference: ClockOffset) -> ClockOffset:
     """Return a node's clock minus a reference node's, both given against this machine's."""
-    return ClockOffset(
-        node.offset_ns - reference.offset_ns, node.error_ns + reference.error_ns
-    )
+    return ClockOffset(node.offset_ns - reference.offset_ns, node.error_ns + reference.error_ns)

@@ -22,7 +22,7 @@ def epoch_ns() -> int:
     return time.time_ns() + skew_ns
 
 
-def main(argv: List[str]) -> int:
+def main(_argv: List[str]) -> int:
     """Answer each line of stdin with the epoch ns at which it came; 0 at its end."""
     for _ in sys.stdin:
         print(epoch_ns(), flush=True)

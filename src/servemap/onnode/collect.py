@@ -4,9 +4,9 @@ Spec (JSON): `{"schema": 1, "out": DIR, "node": NAME, "ready_file": FILE, "colle
 optionally `"renew": FILE`, a heartbeat that is touched while sampling goes on, `"until": FILE`,
 whose appearance ends it as SIGTERM does, and `"max_s": N`, after which it ends in any case.
 Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s) and `command`
-(argv). Each writes OUT/NAME.jsonl; every line carries t_ns (epoch) and mono_ns. The ready file holds
-one instant on both clocks, from which the lines' times can be rebuilt after a step of the first.
-SIGTERM takes one last sample of the polled ones; OUT/collectors.json is written last.
+(argv). Each writes OUT/NAME.jsonl; every line carries t_ns (epoch) and mono_ns. The ready file
+holds one instant on both clocks, from which the lines' times can be rebuilt after a step of the
+first. SIGTERM takes one last sample of the polled ones; OUT/collectors.json is written last.
 """
 
 import argparse
@@ -173,9 +173,7 @@ def catch_stop() -> int:
     return readable
 
 
-def watch(
-    collectors: List[Collector], spec: Dict[str, Any], told: int, anchor: Anchor
-) -> None:
+def watch(collectors: List[Collector], spec: Dict[str, Any], told: int, anchor: Anchor) -> None:
     """Return when it is time to end; keep the ready file, the heartbeat and the early ends."""
     deadline_s = time.monotonic() + spec.get("max_s", float("inf"))
     events = Sink(os.path.join(spec["out"], "collect.events.jsonl"))

@@ -19,7 +19,7 @@ class Anchor(NamedTuple):
 
 
 def take_anchor() -> Anchor:
-    """Read both of the node's clocks as one; the tightest of a few tries, good to about a microsecond."""
+    """Read both clocks as one; the tightest of a few tries, good to about a microsecond."""
     best, width = Anchor(0, 0), -1
     for _ in range(10):
         before = time.monotonic_ns()

@@ -159,7 +159,7 @@ def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
         None,
         server.engine,
         result.effective.engine_version,
-        [],
+        {},
         True,
         checks=[check.record() for check in result.checks],
     )

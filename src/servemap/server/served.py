@@ -24,14 +24,14 @@ class NotRunError(ServemapError):
 
 @dataclass(frozen=True)
 class Served:
-    """A server that passed its gates and may be measured."""
+    """A server that passed its gates and may be measured; `pids` are its roots on each node."""
 
     url: str
     fingerprint: str
     boot_id: str | None
     engine: str
     engine_version: str | None
-    pids: list[int]
+    pids: dict[str, list[int]]
     reused: bool
     drift: list[str] = field(default_factory=list)
     argv: list[str] = field(default_factory=list)
@@ -46,8 +46,8 @@ def server_url(context: Context, server: ServerSpec) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
-def server_pids(context: Context, boot_id: str) -> list[int]:
-    """Return the pid of the server's own process, the root of its tree."""
+def server_pids(context: Context, boot_id: str) -> dict[str, list[int]]:
+    """Return {node: pids of the server's own processes there}, the roots of their trees."""
     state = process.supervisor_state(context.head, context.head_workdir, boot_id)
     identity = process.server_process(state)
-    return [identity.pid] if identity else []
+    return {context.plan.head: [identity.pid]} if identity else {}

@@ -1,9 +1,9 @@
 """Samples of many nodes on one clock, cut to the measured segments.
 
 Times are put on the head's clock with what was measured of each node's (`telemetry.clock`). A rate
-belongs to the interval that it was computed over and carries the interval's end as its time; it counts as
-inside a segment only when the whole interval is, so nothing that happened before or after the
-measured window enters a statistic. One sample on either side of a segment is kept, marked as
+belongs to the interval that it was computed over and carries the interval's end as its time; it
+counts as inside a segment only when the whole interval is, so nothing that happened before or after
+the measured window enters a statistic. One sample on either side of a segment is kept, marked as
 outside, so that a plot reaches the segment's edges.
 """
 

@@ -108,8 +108,10 @@ def clock(**fields):
     return {"w": {"reference": "h", "drift_error_ns": 2 * MS, "step_ns": 0, **fields}}
 
 
-@pytest.mark.parametrize(("drift_ms", "ok", "within"), [(1, True, True), (-2, True, True),
-                                                        (200, True, False), (251, False, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("drift_ms", "ok", "within"),
+    [(1, True, True), (-2, True, True), (200, True, False), (251, False, False)],
+)
 def test_the_drift_and_its_error(drift_ms, ok, within):
     (check,) = check_clocks(clock(drift_ns=drift_ms * MS), LIMITS)
     assert (check.name, check.value, check.ok) == ("clock_drift_ms w", abs(drift_ms), ok)

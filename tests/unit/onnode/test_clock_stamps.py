@@ -44,5 +44,3 @@ def test_the_monotonic_clock_does_not_follow(
     after = take_anchor()
     assert after.mono_ns - before.mono_ns < HOUR_NS / 2
     assert abs(after.epoch_ns - before.epoch_ns - HOUR_NS) < HOUR_NS / 2
-
-

@@ -76,7 +76,7 @@ def test_started_once_then_reused(node: FakeNode, answers: Answers) -> None:
     assert first.boot_id == second.boot_id
     assert second.checks == first.checks, "a reused server keeps the evidence of its gates"
     assert second.engine_version == "fake 1"
-    assert second.pids == [node.server.pid]
+    assert second.pids == {"n1": [node.server.pid]}
     assert node.starts() == 1
     assert last_boot(context).status == "ready"
     later = ensure_server(again(context, node, "s2"), "baseline")
@@ -318,7 +318,7 @@ def test_an_attached_server_is_neither_started_nor_stopped(
     )
     context = fake_context(node, config)
     served = ensure_server(context, "as-it-is")
-    assert (served.url, served.boot_id, served.pids) == ("http://10.0.0.9:8000/v1", None, [])
+    assert (served.url, served.boot_id, served.pids) == ("http://10.0.0.9:8000/v1", None, {})
     assert served.fingerprint == context.plan.spec_sha256("launch", "as-it-is")
     assert node.spawned == []
     assert stop_server(context, "the end") is False
