@@ -150,7 +150,8 @@ def test_a_signal_ends_everything_and_uses_up_no_attempt(
     fresh.write_campaign(campaign)
     controller = fresh.start()
     opening = wait_client(fresh, "prefill")
-    pids = [*fresh.server_pids(), opening["client"]["pid"], opening["collectors"]["pid"]]
+    pids = [*fresh.server_pids(), opening["client"]["pid"]]
+    pids += [noted["pid"] for noted in opening["collectors"].values()]
     (os.killpg if group else os.kill)(controller.pid, number)
     controller.wait(60)
     wait_gone(pids)

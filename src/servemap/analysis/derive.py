@@ -1,5 +1,6 @@
 """One repeat's raw files to requests.parquet, telemetry.parquet and metrics.json."""
 
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from servemap.analysis.telemetry import Telemetry, engine_cache_hit_rate, read_t
 from servemap.analysis.verdict import (
     Check,
     check_client,
+    check_clocks,
     check_collectors,
     check_requests,
     resolve_limits,
@@ -31,6 +33,7 @@ from servemap.parsers.jsonl import read_jsonl
 from servemap.parsers.records import skip_summary
 from servemap.parsers.values import integer, mapping, number, sequence, text
 from servemap.telemetry.align import Segment
+from servemap.telemetry.clock import load_times
 
 _EMPTY_REQUESTS = Requests([], 0, 0, [])
 _EMPTY_TELEMETRY = Telemetry([], [], {}, {})
@@ -87,13 +90,16 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     _verify(folder, mapping(meta.get("files")))
     client = _read_object(folder / "raw/client.json", status != "ok")
     load = _read_object(folder / "raw/load.json", status != "ok")
-    requests, skipped = _requests(folder, client, status != "ok")
+    clock = mapping(meta.get("clock"))
+    load_node = text(mapping(meta.get("spec")).get("load_node")) or ""
+    to_head = load_times(folder / "raw", client, load_node, clock)
+    requests, skipped = _requests(folder, client, to_head, status != "ok")
     segments = _segments(meta)
     telemetry = read_telemetry(
         folder / "raw/telemetry",
         segments,
         mapping(meta.get("collectors")),
-        mapping(meta.get("clock")),
+        clock,
     )
     if status != "ok":
         metrics = _unmeasured(meta, text(status) or "of unknown status", _error_counts(requests))
@@ -118,6 +124,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         ),
         *check_client(client, requests.rows, limits),
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
+        *check_clocks(clock, limits),
         *check_foreign_load(telemetry.rows, segments, client, limits),
     ]
     outcome, reasons = verdict(checks)
@@ -190,7 +197,7 @@ def _verify(folder: Path, files: dict[str, Any]) -> None:
 
 
 def _requests(
-    folder: Path, client: dict[str, Any], optional: bool
+    folder: Path, client: dict[str, Any], to_head: Callable[[int], int], optional: bool
 ) -> tuple[Requests, dict[str, list[str]]]:
     path = folder / "raw/requests.jsonl"
     if not path.is_file():
@@ -203,9 +210,11 @@ def _requests(
         fields = mapping(item)
         pairs = [(integer(p[0]), integer(p[1])) for p in _pairs(fields.get("overlaps"))]
         overlaps[text(fields.get("name")) or "main"] = [
-            (begin, end) for begin, end in pairs if begin is not None and end is not None
+            (to_head(begin), to_head(end))
+            for begin, end in pairs
+            if begin is not None and end is not None
         ]
-    requests = parse_requests(content.lines, overlaps)
+    requests = parse_requests(content.lines, overlaps, to_head)
     skipped = skip_summary([*content.skipped, *requests.skipped])
     return requests, {"requests.jsonl": skipped} if skipped else {}
 

@@ -14,7 +14,7 @@ server sends none, from its total, spread evenly over the chunks (flag `chunk_to
 Only requests with status ok have latencies: half an answer is no sample of a whole one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,7 +100,9 @@ NO_CHUNKS = Chunks(np.empty(0, np.int64), np.empty(0, np.int64), ())
 
 
 def parse_requests(
-    lines: Iterable[JsonLine], overlaps: dict[str, list[tuple[int, int]]]
+    lines: Iterable[JsonLine],
+    overlaps: dict[str, list[tuple[int, int]]],
+    to_head: Callable[[int], int] = int,
 ) -> Requests:
     """Return the measured requests of requests.jsonl.
 
@@ -108,6 +110,7 @@ def parse_requests(
         lines: whole lines of the file.
         overlaps: by segment, the intervals (epoch ns) in which an injected request was running;
             every ITL of another stream in that segment is tagged by whether its gap touches one.
+        to_head: puts the client's times on the head's clock, which `overlaps` are on already.
     """
     rows: list[Request] = []
     warmup = {True: 0, False: 0}
@@ -125,8 +128,19 @@ def parse_requests(
         else:
             seen.add(name)
             segment = text(record.get("segment")) or "main"
-            rows.append(_request(record, name, status, overlaps.get(segment, [])))
+            rows.append(_request(_moved(record, to_head), name, status, overlaps.get(segment, [])))
     return Requests(rows, warmup[True], warmup[False], skipped)
+
+
+def _moved(record: dict[str, Any], to_head: Callable[[int], int]) -> dict[str, Any]:
+    """Return a record with its times on the head's clock."""
+    moved = dict(record)
+    for name in ("scheduled_ns", "sent_ns", "last_ns"):
+        known = integer(record.get(name))
+        moved[name] = None if known is None else to_head(known)
+    times = [integer(t) for t in sequence(record.get("t_ns"))]
+    moved["t_ns"] = [None if t is None else to_head(t) for t in times]
+    return moved
 
 
 def _request(

@@ -11,6 +11,7 @@ from servemap.parsers.records import Parsed, skip_summary
 from servemap.parsers.values import integer, mapping, number
 from servemap.telemetry.align import AlignedRow, Coverage, Segment, align, coverage
 from servemap.telemetry.catalogue import catalogue, engine_metrics
+from servemap.telemetry.clock import epoch_of, node_clock, rebuilt
 
 Parser = Callable[[list[JsonLine], float], Parsed]
 
@@ -44,19 +45,20 @@ def read_telemetry(
             continue
         node, name = path.parent.name, path.stem
         key = f"{node}/{name}"
-        offset = integer(mapping(clock.get(node)).get("offset_ns")) or 0
+        on_node = node_clock(clock.get(node))
         known = catalogue().get(name)
         interval = number(mapping(collectors.get(key)).get("interval_s"))
         interval = interval or (known.interval_s if known else 1.0)
         content = read_jsonl(path)
         parser = PARSERS[known.parser] if known else _times_only
-        parsed = parser(content.lines, interval)
+        parsed = parser(rebuilt(content.lines, epoch_of(path.parent)), interval)
         skipped = skip_summary([*content.skipped, *parsed.skipped])
         if skipped:
             result.skipped[key] = skipped
-        result.rows.extend(align(node, name, parsed.samples, offset, segments))
+        result.rows.extend(align(node, name, parsed.samples, on_node, segments))
         result.coverages.extend(
-            coverage(node, name, parsed.times_ns, offset, interval, segment) for segment in segments
+            coverage(node, name, parsed.times_ns, on_node, interval, segment)
+            for segment in segments
         )
         if known and known.parser == "proc":
             result.processes[node] = process_names(content.lines)

@@ -200,6 +200,33 @@ def check_collectors(
     return checks
 
 
+def check_clocks(clock: dict[str, Any], limits: dict[str, float]) -> list[Check]:
+    """Check of every node's clock how far it drifted from the head's while the case ran.
+
+    A step of the clock is taken out of it: times are rebuilt over it, so it misplaces nothing.
+
+    Args:
+        clock: meta.json's `clock` by node; the head itself and old records have no drift.
+        limits: limits by name.
+    """
+    checks: list[Check] = []
+    limit = limits["clock_drift_ms"]
+    for node, record in sorted(clock.items()):
+        fields = mapping(record)
+        drift, error = integer(fields.get("drift_ns")), integer(fields.get("drift_error_ns"))
+        if drift is None or error is None or fields.get("reference") == node:
+            continue
+        step = integer(fields.get("step_ns")) or 0
+        drifted = abs(drift - step) / 1e6
+        notes = [f"the clock was set by {step / 1e6:.1f} ms, and times rebuilt"] if step else []
+        if abs(drift - step) <= error:
+            notes.append(f"within its error of {error / 1e6:.2f} ms")
+        checks.append(
+            Check(f"clock_drift_ms {node}", drifted, limit, drifted <= limit, "; ".join(notes))
+        )
+    return checks
+
+
 def verdict(checks: Iterable[Check]) -> tuple[str, list[str]]:
     """Return `valid` or `invalid`, and a sentence for each failed check."""
     reasons = [_sentence(check) for check in checks if check.ok is False]

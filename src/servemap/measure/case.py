@@ -9,10 +9,13 @@ from typing import Any
 
 from servemap.measure.adopt import abandon, find_adoptable
 from servemap.measure.client import error_classes
+from servemap.measure.folders import bring_rest, close
 from servemap.measure.job import Job, identity, resolved
+from servemap.measure.left import end_left, stop_load
 from servemap.measure.load import fallback_case, fallback_reason
-from servemap.measure.load_run import Load, finish_load, start_load, stop_load
-from servemap.measure.record import Attempt, close_attempt, open_attempt
+from servemap.measure.load_run import Load, finish_load, nodes_of, start_load
+from servemap.measure.patience import Patience, away
+from servemap.measure.record import Attempt, open_attempt
 from servemap.model import results
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import OrphanedError, ServemapError
@@ -31,6 +34,8 @@ def run_case(context: Context, job: Job, output: Path) -> dict[str, Any]:
 
     Raises:
         OrphanedError: the controller died while the load ran; the attempt stays open.
+        UnreachableError: a node is away that holds an attempt of a dead controller; the attempt
+            stays open, and the next controller finishes it.
     """
     repeat_dir = results.repeat_dir(context.run, job.variant, job.case, job.repeat)
     with server_lock(context.run_dir, f"case {job.label}"):
@@ -55,10 +60,12 @@ def _measure(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any]:
     begun = time.monotonic()
 
     def measure() -> dict[str, Any]:
+        end_left(context, nodes_of(context, job.variant))
         served = ensure_server(context, job.variant)
         ensured = time.monotonic() - begun
-        load = start_load(context, job, attempt, served, resolved(context, job))
-        facts = _see_through(context, job, attempt, load)
+        patience = _patience(context)
+        load = start_load(context, job, attempt, served, resolved(context, job), patience)
+        facts = _see_through(context, job, attempt, load, patience)
         return {**facts, "overhead": {"ensure_s": ensured, **facts["overhead"]}}
 
     return _recorded(context, job, attempt, measure)
@@ -66,7 +73,8 @@ def _measure(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any]:
 
 def _adopt(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any] | None:
     """Finish an attempt whose controller died while its client went on; None if there is none."""
-    found = find_adoptable(context, job, repeat_dir)
+    patience = _patience(context)
+    found = find_adoptable(context, job, repeat_dir, patience)
     if found is None:
         return None
     attempt, load = found
@@ -75,14 +83,20 @@ def _adopt(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any] | Non
         context,
         job,
         attempt,
-        lambda: {"adopted": True, **_see_through(context, job, attempt, load)},
+        lambda: {"adopted": True, **_see_through(context, job, attempt, load, patience)},
     )
 
 
-def _see_through(context: Context, job: Job, attempt: Attempt, load: Load) -> dict[str, Any]:
+def _patience(context: Context) -> Patience:
+    return Patience(context.run_dir, context.policy.lost_node_s)
+
+
+def _see_through(
+    context: Context, job: Job, attempt: Attempt, load: Load, patience: Patience
+) -> dict[str, Any]:
     """Finish a load, and the one at fall-back lengths where that is due; return the facts."""
     case = resolved(context, job)
-    outcome = finish_load(context, job, attempt, load)
+    outcome = finish_load(context, job, attempt, load, patience)
     shorter = fallback_case(case)
     hit = fallback_reason(case, error_classes(attempt.raw))
     if load.fallback is None and shorter is not None and hit is not None:
@@ -91,11 +105,13 @@ def _see_through(context: Context, job: Job, attempt: Attempt, load: Load) -> di
             "planned": {"isl": case["isl"], "osl": case["osl"]},
             "used": {"isl": shorter["isl"], "osl": shorter["osl"]},
         }
+        # Whoever finds the attempt open from here on must not take the first load for this one.
+        attempt.note({"client": None, "collectors": {}})
         attempt.raw.rename(attempt.folder / "raw-planned")
         attempt.raw.mkdir()
         served = ensure_server(context, job.variant)
-        load = start_load(context, job, attempt, served, shorter, used)
-        outcome = finish_load(context, job, attempt, load)
+        load = start_load(context, job, attempt, served, shorter, patience, used)
+        outcome = finish_load(context, job, attempt, load, patience)
     return {"server": _server(load.served), "fallback": load.fallback, **outcome}
 
 
@@ -105,11 +121,16 @@ def _recorded(
     """Close an attempt with the facts that `measure` returns, or with what went wrong."""
     facts: dict[str, Any]
     try:
-        return close_attempt(attempt, {**identity(context, job), **measure()})
+        return close(context, attempt, {**identity(context, job), **measure()})
     except NotRunError as error:
-        facts = {"status": "not_run", "cause": error.cause, "reasons": [str(error)]}
+        # Nothing was asked of a node that is away, so that uses up no try.
+        lost = isinstance(error.__cause__, Exception) and away(error.__cause__)
+        cause = "unreachable" if lost else error.cause
+        facts = {"status": "not_run", "cause": cause, "reasons": [str(error)]}
     except ServemapError as error:
         facts = {"status": "failed", "reasons": [str(error)]}
+        if away(error):
+            facts["cause"] = "unreachable"
     except OrphanedError:
         raise
     except BaseException as error:
@@ -118,10 +139,10 @@ def _recorded(
             abandon(context, attempt, identity(context, job), _say(error))
         raise
     opening = attempt.opening()
-    stop_load(context, attempt)
+    facts["reasons"] += stop_load(context, attempt) + bring_rest(context, attempt)
     if "served" in opening:
         facts["server"] = _server(Served(**opening["served"]))
-    return close_attempt(attempt, {**identity(context, job), **facts})
+    return close(context, attempt, {**identity(context, job), **facts})
 
 
 def _say(error: BaseException) -> str:

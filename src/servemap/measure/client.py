@@ -1,11 +1,13 @@
-"""The load client on the head: started detached, watched, and ended in bounded time."""
+"""The load client on its node: started detached, watched, and ended in bounded time."""
 
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from servemap.measure.patience import Patience
 from servemap.model.attempts import read_json
 from servemap.model.errors import OrphanedError
 from servemap.model.files import read_bytes
@@ -14,19 +16,31 @@ from servemap.parsers.jsonl import read_jsonl
 from servemap.parsers.values import mapping, text
 
 POLL_S = 0.05
+FAR_POLL_S = 0.2
+CONTROLLER_S = 0.25
+LOOK_S = 0.5
+FAR_LOOK_S = 0.9
+"""How often the server and the collectors are looked at: at least once a second."""
 MARGIN_S = 30.0
 END_S = 15.0
 WORDS = 300
 
 
-def start_client(node: Node, spec: dict[str, Any], raw: Path) -> ProcessId:
+@dataclass(frozen=True)
+class Look:
+    """What was seen of that which a load needs; `failed` says why it cannot go on."""
+
+    server_died: bool = False
+    failed: str | None = None
+
+
+def start_client(node: Node, spec: dict[str, Any], folder: str) -> ProcessId:
     """Start the load client on a node; it finishes its work also without this process."""
-    folder = raw.resolve()
-    spec_path = str(folder / "load.json")
+    spec_path = f"{folder}/load.json"
     node.write_text(spec_path, json.dumps(spec, indent=1))
     return node.spawn(
-        node.agent_argv("bench", "--spec", spec_path, "--out", str(folder)),
-        log=str(folder / "client.log"),
+        node.agent_argv("bench", "--spec", spec_path, "--out", folder),
+        log=f"{folder}/client.log",
     )
 
 
@@ -34,31 +48,58 @@ def wait_client(
     node: Node,
     client: ProcessId,
     deadline: float,
-    server_alive: Callable[[], bool],
+    look: Callable[[], Look],
     controller_alive: Callable[[], bool],
+    patience: Patience,
 ) -> str | None:
     """Wait until the client is done; return why it was ended early, or None.
 
-    A client whose server died gets `END_S` seconds to note the errors that it sees.
+    While its node cannot be reached the client goes on, and so does the waiting. A client whose
+    server died gets `END_S` seconds to note the errors that it sees.
+
+    Args:
+        node: where it runs.
+        client: its process.
+        deadline: the monotonic time at which it is ended.
+        look: says at intervals whether what the load needs still stands.
+        controller_alive: whether the controller lives.
+        patience: waits for a node that is away.
 
     Raises:
         OrphanedError: the controller died; the client goes on for the next one to adopt.
+        UnreachableError: the node was away for too long.
     """
-    look = 0
-    while node.alive(client):
-        time.sleep(POLL_S)
-        look += 1
-        if look % 5 == 0 and not controller_alive():
-            raise OrphanedError
-        if time.monotonic() > deadline:
-            node.stop(client, END_S)
+    pause_s, look_s = (POLL_S, LOOK_S) if node.here else (FAR_POLL_S, FAR_LOOK_S)
+
+    def runs() -> bool:
+        return patience.ask(node, lambda: node.alive(client)) is not False
+
+    def end() -> None:
+        patience.insist(node, lambda: node.stop(client, END_S))
+
+    look_due = controller_due = time.monotonic()
+    while runs():
+        time.sleep(pause_s)
+        now = time.monotonic()
+        if now >= controller_due:
+            controller_due = now + CONTROLLER_S
+            if not controller_alive():
+                raise OrphanedError
+        if now > deadline:
+            end()
             return "the load client did not end in time and was stopped"
-        if look % 10 == 0 and not server_alive():
-            end = time.monotonic() + END_S
-            while node.alive(client) and time.monotonic() < end:
-                time.sleep(POLL_S)
-            node.stop(client, END_S)
-            return None
+        if now >= look_due:
+            look_due = now + look_s
+            seen = look()
+            if seen.server_died:
+                until = time.monotonic() + END_S
+                while runs() and time.monotonic() < until:
+                    time.sleep(pause_s)
+                end()
+                return None
+            if seen.failed is not None and runs():
+                end()
+                return seen.failed
     return None
 
 

@@ -2,16 +2,21 @@
 
 import json
 import time
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
+from servemap.measure.patience import Patience
 from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
 from servemap.model.errors import ConfigError, NodeError
 from servemap.nodes.base import Node, ProcessId
+from servemap.parsers.jsonl import parse_jsonl
+from servemap.parsers.values import text
 from servemap.telemetry.catalogue import Collector, catalogue
 
 READY_S = 10.0
+READY_POLL_S = 0.02
+FAR_READY_POLL_S = 0.1
 STOP_S = 20.0
 
 
@@ -59,14 +64,25 @@ def collector_spec(
     collectors: list[Collector],
     *,
     node: str,
-    out: Path,
+    raw: str,
     pids: list[int],
     metrics_url: str | None,
     heartbeat: str,
-    until: Path,
+    until: str | None,
     max_s: float,
 ) -> dict[str, Any]:
-    """Return the agent's `collect` spec; a collector whose source is missing is left out."""
+    """Return the agent's `collect` spec; a collector whose source is missing is left out.
+
+    Args:
+        collectors: what the campaign runs.
+        node: the node's name.
+        raw: the load's raw folder on that node.
+        pids: roots of the server's processes there.
+        metrics_url: the engine's metrics; None on all nodes but the head.
+        heartbeat: the file on that node that keeps its server from being stopped.
+        until: the file there whose appearance ends them; None where it appears on another node.
+        max_s: after which they end in any case.
+    """
     runs: list[dict[str, Any]] = []
     for collector in runnable(collectors, metrics_url):
         common = {"name": collector.name, "kind": collector.kind}
@@ -74,50 +90,82 @@ def collector_spec(
             runs.append({**common, "interval_s": collector.interval_s, "root_pids": pids})
         else:
             runs.append({**common, "interval_s": collector.interval_s, "url": metrics_url})
-    folder = out.resolve()
+    out = _folder(raw, node)
     return {
         "schema": 1,
-        "out": str(folder),
+        "out": out,
         "node": node,
-        "ready_file": str(folder / "collect.ready"),
+        "ready_file": f"{out}/collect.ready",
         "renew": heartbeat,
-        "until": str(until.resolve()),
+        **({} if until is None else {"until": until}),
         "max_s": max_s,
         "collectors": runs,
     }
 
 
-def start_collectors(node: Node, spec: dict[str, Any], log: Path) -> ProcessId:
-    """Start the collectors of a node and wait until each has taken a sample.
+def _folder(raw: str, node: str) -> str:
+    return f"{raw}/telemetry/{node}"
+
+
+def start_collectors(node: Node, spec: dict[str, Any]) -> ProcessId:
+    """Start the collectors of a node; `await_collectors` says when they sample.
+
+    Raises:
+        NodeError: the node does not start them.
+    """
+    spec_path = f"{spec['out']}/collect.spec.json"
+    node.write_text(spec_path, json.dumps(spec))
+    return node.spawn(
+        node.agent_argv("collect", "--spec", spec_path), log=f"{spec['out']}/collect.log"
+    )
+
+
+def await_collectors(
+    node: Node, spec: dict[str, Any], process: ProcessId, patience: Patience
+) -> None:
+    """Wait until each collector of a node has taken a sample.
 
     Raises:
         NodeError: they are not ready in time.
     """
-    out = PurePosixPath(spec["out"])
-    spec_path = str(out / "collect.spec.json")
-    node.write_text(spec_path, json.dumps(spec))
-    process = node.spawn(node.agent_argv("collect", "--spec", spec_path), log=str(log.resolve()))
     deadline = time.monotonic() + READY_S
-    try:
-        while node.read_text(spec["ready_file"]) is None:
-            if time.monotonic() > deadline or not node.alive(process):
-                said = (node.read_text(str(log.resolve())) or "").strip()[-300:]
-                raise NodeError(
-                    f"the collectors took no first sample within {READY_S:g} s: {said}",
-                    f"{node.name}: {spec_path}",
-                    "run `onnode collect --spec` with that file on the node and see what it says",
-                )
-            time.sleep(0.02)
-    except BaseException:
-        # Nobody knows of them yet: whoever interrupts this wait must not leave them behind.
-        node.stop(process, 1)
-        raise
-    return process
+    log = f"{spec['out']}/collect.log"
+    pause_s = READY_POLL_S if node.here else FAR_READY_POLL_S
+    while patience.insist(node, lambda: node.read_text(spec["ready_file"])) is None:
+        if time.monotonic() > deadline or patience.ask(node, lambda: node.alive(process)) is False:
+            said = (patience.insist(node, lambda: node.read_text(log)) or "").strip()[-300:]
+            raise NodeError(
+                f"the collectors took no first sample within {READY_S:g} s: {said}",
+                f"{node.name}: {spec['out']}/collect.spec.json",
+                "run `onnode collect --spec` with that file on the node and see what it says",
+            )
+        time.sleep(pause_s)
 
 
 def stop_collectors(node: Node, process: ProcessId) -> None:
     """End the collectors of a node after one last sample."""
     node.stop(process, STOP_S)
+
+
+def ended_early(
+    node: Node, raw: str, process: ProcessId, required: list[str], patience: Patience
+) -> dict[str, str]:
+    """Return {NODE/NAME: reason} of the required collectors of a node that ended by themselves.
+
+    Empty where the node cannot be asked now. `raw` is the load's raw folder on that node.
+    """
+    events = f"{_folder(raw, node.name)}/collect.events.jsonl"
+    said = patience.ask(node, lambda: node.read_text(events))
+    ends = {
+        str(line.value.get("collector")): text(line.value.get("error")) or "no reason given"
+        for line in parse_jsonl((said or "").encode()).lines
+        if line.value.get("event") == "exited"
+    }
+    found = {f"{node.name}/{name}": ends[name] for name in required if name in ends}
+    if not found and patience.ask(node, lambda: node.alive(process)) is False:
+        gone = "their process is gone from the node"
+        found = {f"{node.name}/{name}": gone for name in required}
+    return found
 
 
 def collector_records(

@@ -1,50 +1,60 @@
 """One load against a gated server: collectors and client started, awaited, ended, judged."""
 
+import threading
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from servemap.engines.registry import get_adapter
-from servemap.measure.client import (
-    MARGIN_S,
-    client_result,
-    error_classes,
-    last_words,
-    start_client,
-    wait_client,
-)
+from servemap.measure.client import MARGIN_S, Look, client_result, start_client, wait_client
+from servemap.measure.clocks import Measured, clock_records, read_clock
 from servemap.measure.collect import (
+    await_collectors,
     chosen_collectors,
     collector_records,
     collector_spec,
+    ended_early,
     runnable,
     start_collectors,
     stop_collectors,
 )
+from servemap.measure.folders import bring, raw_on
 from servemap.measure.job import Job
 from servemap.measure.load import load_spec
+from servemap.measure.patience import Patience
+from servemap.measure.reasons import client_reasons, server_down, server_reasons
 from servemap.measure.record import Attempt
 from servemap.nodes.base import ProcessId
+from servemap.nodes.parallel import each
+from servemap.parsers.values import integer, mapping, sequence
 from servemap.server import process
 from servemap.server.context import Context
-from servemap.server.ending import finish
 from servemap.server.locks import controller_alive
 from servemap.server.served import Served
-
-STOP_S = 5.0
+from servemap.telemetry.catalogue import Collector
+from servemap.telemetry.clock import load_times
 
 
 @dataclass(frozen=True)
 class Load:
-    """A load that was started; `fallback` says why its lengths are not the planned ones."""
+    """A load that was started; `collectors` and `clocks` (see `clocks.Measured`) by node.
+
+    `fallback` says why its lengths are not the planned ones.
+    """
 
     served: Served
     client: ProcessId
-    collectors: ProcessId
+    collectors: dict[str, ProcessId]
+    clocks: dict[str, Measured]
     fallback: dict[str, Any] | None = None
     overhead: dict[str, float] = field(default_factory=dict)
+
+
+def nodes_of(context: Context, variant: str) -> list[str]:
+    """Return the nodes that matter to a case: the head, the server's and the load's."""
+    plan = context.plan
+    return list(dict.fromkeys([plan.head, *plan.nodes_of(variant), plan.load_node]))
 
 
 def start_load(
@@ -53,44 +63,58 @@ def start_load(
     attempt: Attempt,
     served: Served,
     case: dict[str, Any],
+    patience: Patience,
     fallback: dict[str, Any] | None = None,
 ) -> Load:
     """Start collectors, then the client; each is noted at once, so that it can be ended.
 
     Raises:
-        NodeError: one of them does not start.
+        NodeError: one of them does not start, or a node is away.
     """
-    campaign, node = context.plan.campaign, context.head
     begun = time.monotonic()
-    attempt.note({"served": asdict(served)})
+    load_node = context.plan.load_node
+    attempt.note({"served": asdict(served), "load_node": load_node})
     endpoints = get_adapter(context.server(job.variant)).endpoints(served.url)
-    collectors = start_collectors(
-        node,
-        collector_spec(
-            chosen_collectors(campaign),
-            node=node.name,
-            out=attempt.raw / "telemetry" / node.name,
-            pids=served.pids,
-            metrics_url=endpoints.metrics,
-            heartbeat=process.heartbeat_path(context.head_workdir),
-            until=attempt.raw / "client.json",
+    shorter = fallback is not None
+    started: dict[str, ProcessId] = {}
+    noting = threading.Lock()
+
+    def start(name: str) -> Measured:
+        node, raw = context.nodes[name], raw_on(context, name, attempt, shorter)
+        spec = collector_spec(
+            chosen_collectors(context.plan.campaign),
+            node=name,
+            raw=raw,
+            pids=served.pids.get(name, []),
+            metrics_url=endpoints.metrics if name == context.plan.head else None,
+            heartbeat=process.heartbeat_path(context.workdir(name)),
+            until=f"{raw}/client.json" if name == load_node else None,
             max_s=case["case_timeout_s"] + 2 * MARGIN_S,
-        ),
-        attempt.raw / "collect.log",
-    )
-    attempt.note({"collectors": asdict(collectors)})
+        )
+        collectors = start_collectors(node, spec)
+        with noting:
+            started[name] = collectors
+            attempt.note({"collectors": {key: asdict(value) for key, value in started.items()}})
+        # They need a moment to begin, which is enough for the clock.
+        clock = patience.insist(node, lambda: read_clock(node))
+        await_collectors(node, spec, collectors, patience)
+        return clock
+
+    clocks = each(nodes_of(context, job.variant), start)
     ready = time.monotonic()
     spec = load_spec(
         case,
         url=served.url,
         endpoint=endpoints.completions.removeprefix(served.url),
-        model=campaign.model.model_dump(mode="json"),
+        model=context.plan.campaign.model.model_dump(mode="json"),
         request=dict(context.server(job.variant).request),
         seed=f"{context.run}/{job.label}/{uuid.uuid4()}",
     )
-    client = start_client(node, spec, attempt.raw)
-    attempt.note({"client": asdict(client), "fallback": fallback})
-    return Load(served, client, collectors, fallback, {"collectors_start_s": ready - begun})
+    folder = raw_on(context, load_node, attempt, shorter)
+    client = start_client(context.nodes[load_node], spec, folder)
+    attempt.note({"client": asdict(client), "clocks": clocks, "fallback": fallback})
+    overhead = {"collectors_start_s": ready - begun}
+    return Load(served, client, started, clocks, fallback, overhead)
 
 
 def noted_load(opening: dict[str, Any]) -> Load | None:
@@ -99,49 +123,54 @@ def noted_load(opening: dict[str, Any]) -> Load | None:
         return Load(
             Served(**opening["served"]),
             ProcessId(**opening["client"]),
-            ProcessId(**opening["collectors"]),
+            {name: ProcessId(**noted) for name, noted in opening["collectors"].items()},
+            {name: dict(noted) for name, noted in opening["clocks"].items()},
             opening["fallback"],
         )
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def stop_load(context: Context, attempt: Attempt) -> None:
-    """End what an attempt's opening names, whether it still runs or not."""
-    opening = attempt.opening()
-    for name in ("client", "collectors"):
-        if name in opening:
-            context.head.stop(ProcessId(**opening[name]), STOP_S)
-
-
-def finish_load(context: Context, job: Job, attempt: Attempt, load: Load) -> dict[str, Any]:
+def finish_load(
+    context: Context, job: Job, attempt: Attempt, load: Load, patience: Patience
+) -> dict[str, Any]:
     """Wait for a load's end and return its outcome for the attempt's record.
 
     Raises:
         OrphanedError: the controller died; the load goes on.
+        UnreachableError: a node was away for too long.
     """
-    node, served = context.head, load.served
+    plan, served = context.plan, load.served
     begun = time.monotonic()
+    metrics_url = get_adapter(context.server(job.variant)).endpoints(served.url).metrics
+    chosen = {
+        name: runnable(chosen_collectors(plan.campaign), metrics_url if name == plan.head else None)
+        for name in load.collectors
+    }
     early = wait_client(
-        node,
+        context.nodes[plan.load_node],
         load.client,
-        begun + context.plan.cases[job.case].case_timeout_s + MARGIN_S,
-        alive_check(context, served),
+        begun + plan.cases[job.case].case_timeout_s + MARGIN_S,
+        lambda: _look(context, job.variant, attempt, load, chosen, patience),
         lambda: controller_alive(context.run_dir),
+        patience,
     )
     loaded = time.monotonic()
-    stop_collectors(node, load.collectors)
+    clocks = _end_collectors(context, load, patience)
     stopped = time.monotonic()
-    metrics_url = get_adapter(context.server(job.variant)).endpoints(served.url).metrics
-    records = collector_records(
-        attempt.raw / "telemetry",
-        runnable(chosen_collectors(context.plan.campaign), metrics_url),
-        node.name,
-    )
-    result = client_result(attempt.raw)
-    reasons = [early] if early else []
-    reasons += _server_reasons(context, attempt, served, result)
-    reasons += _client_reasons(attempt, result)
+    lost = bring(context, attempt, list(load.collectors), load.fallback is not None, patience)
+    brought = time.monotonic()
+    telemetry = attempt.raw / "telemetry"
+    records = {
+        key: record
+        for name, collectors in chosen.items()
+        for key, record in collector_records(telemetry, collectors, name).items()
+    }
+    clock = clock_records(load.clocks, clocks, plan.head, telemetry)
+    result = _on_head(attempt, plan.load_node, clock)
+    reasons = [*([early] if early else []), *lost]
+    reasons += server_reasons(context, job.variant, attempt, served, result, patience)
+    reasons += client_reasons(attempt, result)
     reasons += [
         f"required collector {name} failed: {record['error'] or 'no reason given'}"
         for name, record in records.items()
@@ -152,81 +181,93 @@ def finish_load(context: Context, job: Job, attempt: Attempt, load: Load) -> dic
         "reasons": reasons,
         "segments": (result or {}).get("segments", []),
         "counts": (result or {}).get("counts"),
-        "clock": {node.name: {"offset_ns": 0, "error_ns": 0}},
+        "clock": clock,
         "collectors": records,
+        "away_s": dict(patience.away_s),
         "overhead": {
             **load.overhead,
             "client_s": loaded - begun,
             "collectors_stop_s": stopped - loaded,
+            "fetch_s": brought - stopped,
         },
     }
 
 
-def alive_check(context: Context, served: Served) -> Callable[[], bool]:
-    """Return a function that says whether the served server runs; always yes if attached to."""
-    if served.boot_id is None:
-        return lambda: True
-    node, workdir = context.head, context.head_workdir
+def _look(
+    context: Context,
+    variant: str,
+    attempt: Attempt,
+    load: Load,
+    chosen: dict[str, list[Collector]],
+    patience: Patience,
+) -> Look:
+    """See whether the server lives and every required collector goes on."""
+    if server_down(context, variant, load.served, patience) is not None:
+        return Look(server_died=True)
 
-    def check() -> bool:
-        running = process.read_running(node, workdir)
-        return (
-            running is not None
-            and running.boot_id == served.boot_id
-            and process.alive(node, workdir, running)
-        )
+    def ended(name: str) -> dict[str, str]:
+        required = [collector.name for collector in chosen[name] if collector.required]
+        raw = raw_on(context, name, attempt, load.fallback is not None)
+        return ended_early(context.nodes[name], raw, load.collectors[name], required, patience)
 
-    return check
-
-
-def _client_reasons(attempt: Attempt, result: dict[str, Any] | None) -> list[str]:
-    if result is None:
-        said = last_words(attempt.raw)
-        words = f": {said}" if said else ""
-        return [f"the load client left no record{words}; see {attempt.raw / 'client.log'}"]
-    reasons = list(result.get("reasons", [])) if result.get("status") != "ok" else []
-    if not (result.get("counts") or {}).get("ok"):
-        classes = error_classes(attempt.raw)
-        named = ", ".join(f"{count} x {name}" for name, count in sorted(classes.items()))
-        reasons.append(f"no request succeeded ({named or 'none was answered'})")
-    return reasons
+    gone = {
+        key: reason
+        for found in each(list(load.collectors), ended).values()
+        for key, reason in found.items()
+    }
+    if not gone or _client_done(context, attempt, load, patience):
+        return Look()
+    named = "; ".join(f"{key}: {reason}" for key, reason in gone.items())
+    return Look(failed=f"the load was ended because a required collector ended early: {named}")
 
 
-def _server_reasons(
-    context: Context, attempt: Attempt, served: Served, result: dict[str, Any] | None
-) -> list[str]:
-    """Return how the server failed the load; it is ended after an out-of-memory error."""
-    if not alive_check(context, served)():
-        return [] if _outlived(context, served, result) else [_bury(context, served)]
-    running = process.read_running(context.head, context.head_workdir)
-    if served.boot_id and running is not None and error_classes(attempt.raw).get("oom"):
-        finish(context, running, "stopped", "it ran out of memory; a new one serves what follows")
-    return []
+def _client_done(context: Context, attempt: Attempt, load: Load, patience: Patience) -> bool:
+    """Whether the client has written its record, after which its node's collectors end."""
+    node = context.nodes[context.plan.load_node]
+    folder = raw_on(context, node.name, attempt, load.fallback is not None)
+    return patience.insist(node, lambda: node.read_text(f"{folder}/client.json")) is not None
 
 
-def _outlived(context: Context, served: Served, result: dict[str, Any] | None) -> bool:
-    """Whether the server ended only after the client was done, as after a controller's death.
+def _end_collectors(context: Context, load: Load, patience: Patience) -> dict[str, Measured]:
+    """End the collectors of all nodes and read their clocks meanwhile; return the clocks."""
+    clocks: dict[str, Measured] = {}
 
-    The times alone do not tell: a client that is refused by a dead server is done sooner than the
-    supervisor has noted the death. A request that failed is taken as a sign of it.
+    def do(task: tuple[str, str]) -> None:
+        what, name = task
+        node = context.nodes[name]
+        if what == "clock":
+            clocks[name] = patience.insist(node, lambda: read_clock(node))
+        else:
+            patience.insist(node, lambda: stop_collectors(node, load.collectors[name]))
+
+    each([(what, name) for what in ("stop", "clock") for name in load.collectors], do)
+    return clocks
+
+
+def _on_head(
+    attempt: Attempt, load_node: str, clock: dict[str, dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Return the client's record with its end and its segments on the head's clock.
+
+    What the clocks may be wrong by is part of a segment's error.
     """
-    counts = (result or {}).get("counts") or {}
-    if served.boot_id is None or result is None or not result.get("ended_ns"):
-        return False
-    if not counts.get("sent") or counts.get("ok") != counts["sent"]:
-        return False
-    state = process.supervisor_state(context.head, context.head_workdir, served.boot_id)
-    ended = state.get("ended_ns")
-    return ended is not None and int(ended) > int(result["ended_ns"])
+    result = client_result(attempt.raw)
+    if result is None:
+        return None
+    to_head = load_times(attempt.raw, result, load_node, clock)
 
+    def moved(value: Any) -> int | None:
+        t_ns = integer(value)
+        return None if t_ns is None else to_head(t_ns)
 
-def _bury(context: Context, served: Served) -> str:
-    """Record a server that died during a case, and return how it died in words."""
-    node, workdir = context.head, context.head_workdir
-    running = process.read_running(node, workdir)
-    if running is None or running.boot_id != served.boot_id:
-        return "the server that was measured was stopped or replaced during the case"
-    state = process.supervisor_state(node, workdir, running.boot_id)
-    reason = f"{process.say_exit(state)} during the case"
-    finish(context, running, "died", reason)
-    return reason
+    segments = [
+        {
+            "name": segment.get("name"),
+            "start_ns": moved(segment.get("start_ns")),
+            "end_ns": moved(segment.get("end_ns")),
+            "source": segment.get("source"),
+            "error_ns": (integer(segment.get("error_ns")) or 0) + clock[load_node]["error_ns"],
+        }
+        for segment in map(mapping, sequence(result.get("segments")))
+    ]
+    return {**result, "segments": segments, "ended_ns": moved(result.get("ended_ns"))}

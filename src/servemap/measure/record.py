@@ -86,6 +86,7 @@ def close_attempt(attempt: Attempt, meta: dict[str, Any]) -> dict[str, Any]:
         "collectors": {},
         "server": None,
         "fallback": None,
+        "away_s": {},
         "overhead": {},
         "started_ns": opening.get("opened_ns"),
         **meta,

@@ -74,6 +74,7 @@ class Limits(Chosen):
     client_lag_ms: NotNegative | None = None
     client_lag_share: NotNegative | None = None
     client_cpu_share: NotNegative | None = None
+    clock_drift_ms: NotNegative | None = None
     foreign_cpu_share: NotNegative | None = None
 
 

@@ -4,8 +4,9 @@ Spec (JSON): `{"schema": 1, "out": DIR, "node": NAME, "ready_file": FILE, "colle
 optionally `"renew": FILE`, a heartbeat that is touched while sampling goes on, `"until": FILE`,
 whose appearance ends it as SIGTERM does, and `"max_s": N`, after which it ends in any case.
 Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s) and `command`
-(argv). Each writes OUT/NAME.jsonl; every line carries t_ns (epoch) and mono_ns. SIGTERM takes one
-last sample of the polled ones; OUT/collectors.json is written last.
+(argv). Each writes OUT/NAME.jsonl; every line carries t_ns (epoch) and mono_ns. The ready file
+holds one instant on both clocks, from which the lines' times can be rebuilt after a step of the
+first. SIGTERM takes one last sample of the polled ones; OUT/collectors.json is written last.
 """
 
 import argparse
@@ -20,7 +21,9 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, Dict, List
 
+from .clock import epoch_ns
 from .files import read_spec, write_json_atomic
+from .load_clock import Anchor, take_anchor
 from .proc_sampler import ProcSampler
 from .sources import CommandSource, HttpSource
 
@@ -64,7 +67,7 @@ class Collector:
             "samples": 0,
             "errors": 0,
             "interval_s": spec.get("interval_s"),
-            "started_ns": time.time_ns(),
+            "started_ns": epoch_ns(),
             "ended_ns": None,
             "error": None,
         }
@@ -84,7 +87,7 @@ class Collector:
             self.record["error"] = self.record["error"] or "no sample was taken"
         elif self.record["status"] == "ok":
             self.record["error"] = None
-        self.record["ended_ns"] = time.time_ns()
+        self.record["ended_ns"] = epoch_ns()
         self.sampled.set()
 
     def _run(self, sink: Sink) -> None:
@@ -170,7 +173,7 @@ def catch_stop() -> int:
     return readable
 
 
-def watch(collectors: List[Collector], spec: Dict[str, Any], told: int) -> None:
+def watch(collectors: List[Collector], spec: Dict[str, Any], told: int, anchor: Anchor) -> None:
     """Return when it is time to end; keep the ready file, the heartbeat and the early ends."""
     deadline_s = time.monotonic() + spec.get("max_s", float("inf"))
     events = Sink(os.path.join(spec["out"], "collect.events.jsonl"))
@@ -178,7 +181,10 @@ def watch(collectors: List[Collector], spec: Dict[str, Any], told: int) -> None:
     ready = False
     while True:
         if not ready and all(collector.sampled.is_set() for collector in collectors):
-            write_json_atomic(spec["ready_file"], {"pid": os.getpid(), "t_ns": time.time_ns()})
+            write_json_atomic(
+                spec["ready_file"],
+                {"pid": os.getpid(), "t_ns": anchor.wall_ns, "mono_ns": anchor.mono_ns},
+            )
             ready = True
         for collector in collectors:
             if not collector.thread.is_alive() and collector.name not in reported:
@@ -214,12 +220,19 @@ def cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def summary(node: str, collectors: List[Collector], used_s: float, wall_s: float) -> Dict[str, Any]:
-    """Return the contents of collectors.json; `self` is the cost of collecting itself."""
+def summary(
+    node: str, collectors: List[Collector], used_s: float, wall_s: float, step_ns: int
+) -> Dict[str, Any]:
+    """Return the contents of collectors.json.
+
+    `self` is the cost of collecting itself, `clock.step_ns` how far the node's clock was set while
+    they ran.
+    """
     return {
         "schema": 1,
         "node": node,
         "self": {"cpu_s": used_s, "wall_s": wall_s},
+        "clock": {"step_ns": step_ns},
         "collectors": {collector.name: collector.record for collector in collectors},
     }
 
@@ -227,6 +240,7 @@ def summary(node: str, collectors: List[Collector], used_s: float, wall_s: float
 def collect(spec: Dict[str, Any]) -> int:
     """Run the collectors of a spec until a stop; 0, whatever became of single collectors."""
     started_s, started_cpu_s = time.monotonic(), cpu_s()
+    anchor = take_anchor()
     told = catch_stop()
     os.makedirs(spec["out"], exist_ok=True)
     stop = threading.Event()
@@ -234,7 +248,7 @@ def collect(spec: Dict[str, Any]) -> int:
     for collector in collectors:
         collector.thread.start()
     try:
-        watch(collectors, spec, told)
+        watch(collectors, spec, told, anchor)
     finally:
         stop.set()
         deadline_s = time.monotonic() + STOP_S
@@ -244,7 +258,8 @@ def collect(spec: Dict[str, Any]) -> int:
                 collector.record.update(status="failed", error="did not end when told to stop")
         path = os.path.join(spec["out"], "collectors.json")
         used_s, wall_s = cpu_s() - started_cpu_s, time.monotonic() - started_s
-        write_json_atomic(path, summary(spec["node"], collectors, used_s, wall_s))
+        step_ns = take_anchor().epoch_ns - anchor.epoch_ns
+        write_json_atomic(path, summary(spec["node"], collectors, used_s, wall_s, step_ns))
     return 0
 
 

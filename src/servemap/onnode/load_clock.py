@@ -3,6 +3,8 @@
 import time
 from typing import NamedTuple
 
+from .clock import epoch_ns
+
 
 class Anchor(NamedTuple):
     """The same instant on both clocks, ns."""
@@ -21,7 +23,7 @@ def take_anchor() -> Anchor:
     best, width = Anchor(0, 0), -1
     for _ in range(10):
         before = time.monotonic_ns()
-        wall = time.time_ns()
+        wall = epoch_ns()
         after = time.monotonic_ns()
         if width < 0 or after - before < width:
             best, width = Anchor(wall, (before + after) // 2), after - before

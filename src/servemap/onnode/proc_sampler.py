@@ -9,6 +9,7 @@ import os
 import time
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
+from .clock import epoch_ns
 from .ident import Stat, all_stats, descendants, parse_stat
 
 MEMORY_KEYS = (
@@ -222,7 +223,7 @@ class ProcSampler:
         Counters are as the kernel gives them, since boot or the start of a process. A process
         stays in the sample until it ends, also when its parent in the tree has ended.
         """
-        t_ns, mono_ns = time.time_ns(), time.monotonic_ns()
+        t_ns, mono_ns = epoch_ns(), time.monotonic_ns()
         cores, totals = parse_cpu(self._files["stat"].read())
         self._rescan(totals["processes"])
         return {

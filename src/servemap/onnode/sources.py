@@ -9,6 +9,8 @@ import time
 from typing import Any, Dict, Iterator, List, Optional
 from urllib.parse import urlsplit
 
+from .clock import epoch_ns
+
 HTTP_TIMEOUT_S = 5.0
 MAX_PAGE_BYTES = 32 << 20
 MAX_LINE_BYTES = 1 << 20
@@ -31,7 +33,7 @@ class HttpSource:
 
     def sample(self) -> Dict[str, Any]:
         """Return `{"t_ns", "mono_ns", "ms", "text"}`, or `error` in place of the last two."""
-        record: Dict[str, Any] = {"t_ns": time.time_ns(), "mono_ns": time.monotonic_ns()}
+        record: Dict[str, Any] = {"t_ns": epoch_ns(), "mono_ns": time.monotonic_ns()}
         try:
             text = self._fetch()
         except (OSError, http.client.HTTPException) as error:
@@ -95,7 +97,7 @@ class CommandSource:
         for raw in iter(lambda: stdout.readline(MAX_LINE_BYTES), b""):
             self._lines += 1
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            yield {"t_ns": time.time_ns(), "mono_ns": time.monotonic_ns(), "line": line}
+            yield {"t_ns": epoch_ns(), "mono_ns": time.monotonic_ns(), "line": line}
         self._process.wait()
 
     def ending(self) -> str:

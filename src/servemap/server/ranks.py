@@ -8,6 +8,8 @@ from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.process import Running
 
+REPLACED = "the server that was measured was stopped or replaced"
+
 Standing = Mapping[str, Running]
 """{node id: the rank of ours that was started there and not stopped since}."""
 
@@ -38,15 +40,28 @@ def why_down(context: Context, ranks: Standing) -> str | None:
     Raises:
         ConnectionLostError: one of their nodes cannot be reached.
     """
+    said = each(list(ranks), lambda node_id: _why_down(context, node_id, ranks[node_id]))
+    return next((text for text in said.values() if text), None)
 
-    def look(node_id: str) -> str | None:
-        node, workdir, running = context.nodes[node_id], context.workdir(node_id), ranks[node_id]
-        if process.alive(node, workdir, running):
-            return None
-        said = process.say_exit(process.supervisor_state(node, workdir, running.boot_id))
-        return f"{said} (node {node_id})" if len(context.nodes) > 1 else said
 
-    return next((said for said in each(list(ranks), look).values() if said), None)
+def _why_down(context: Context, node_id: str, rank: Running) -> str | None:
+    node, workdir = context.nodes[node_id], context.workdir(node_id)
+    if process.alive(node, workdir, rank):
+        return None
+    said = process.say_exit(process.supervisor_state(node, workdir, rank.boot_id))
+    return f"{said} (node {node_id})" if len(context.nodes) > 1 else said
+
+
+def rank_down(context: Context, node_id: str, boot_id: str) -> str | None:
+    """Return in words why the rank of a start does not run on a node; None if it does.
+
+    Raises:
+        ConnectionLostError: the node cannot be reached.
+    """
+    rank = process.read_running(context.nodes[node_id], context.workdir(node_id))
+    if rank is None or rank.boot_id != boot_id:
+        return REPLACED
+    return _why_down(context, node_id, rank)
 
 
 def asked_to_end(context: Context, ranks: Standing) -> bool:
@@ -57,20 +72,6 @@ def asked_to_end(context: Context, ranks: Standing) -> bool:
     ]
     ends = [(state.get("exit") or {}).get("reason") for state in states]
     return any(ends) and all(end in (None, "lease_expired", "stopped") for end in ends)
-
-
-def served_whole(context: Context, variant: str, boot_id: str) -> str | None:
-    """Return in words why the server of a start does not run on all its nodes; None if it does.
-
-    Raises:
-        ConnectionLostError: one of its nodes cannot be reached.
-    """
-    nodes = context.plan.nodes_of(variant)
-    found = standing(context, nodes)
-    ranks = {node_id: found[node_id] for node_id in nodes if node_id in found}
-    if len(ranks) < len(nodes) or any(rank.boot_id != boot_id for rank in ranks.values()):
-        return "the server that was measured was stopped or replaced"
-    return why_down(context, ranks)
 
 
 def stop_ranks(context: Context, ranks: Standing) -> dict[str, ConnectionLostError]:

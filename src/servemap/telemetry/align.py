@@ -1,9 +1,9 @@
 """Samples of many nodes on one clock, cut to the measured segments.
 
-Clock: `t_head = t_node - offset_ns`, the offset measured per node. A rate belongs to the
-interval that it was computed over and carries the interval's end as its time; it counts as
-inside a segment only when the whole interval is, so nothing that happened before or after the
-measured window enters a statistic. One sample on either side of a segment is kept, marked as
+Times are put on the head's clock with what was measured of each node's (`telemetry.clock`). A rate
+belongs to the interval that it was computed over and carries the interval's end as its time; it
+counts as inside a segment only when the whole interval is, so nothing that happened before or after
+the measured window enters a statistic. One sample on either side of a segment is kept, marked as
 outside, so that a plot reaches the segment's edges.
 """
 
@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from servemap.parsers.records import Sample
+from servemap.telemetry.clock import NodeClock
 
 LEAST_INTERVALS = 3
 
@@ -66,7 +67,7 @@ def align(
     node: str,
     collector: str,
     samples: Iterable[Sample],
-    offset_ns: int,
+    clock: NodeClock,
     segments: Sequence[Segment],
 ) -> list[AlignedRow]:
     """Return the samples of one collector in and around each segment, in time order."""
@@ -76,12 +77,12 @@ def align(
     rows: list[AlignedRow] = []
     for (entity, metric, unit), values in series.items():
         values.sort(key=lambda sample: sample.t_ns)
-        times = [sample.t_ns - offset_ns for sample in values]
+        times = [clock.to_head(sample.t_ns) for sample in values]
         for segment in segments:
             first = max(bisect_left(times, segment.start_ns) - 1, 0)
             last = min(bisect_right(times, segment.end_ns) + 1, len(values))
             for t_ns, sample in zip(times[first:last], values[first:last], strict=True):
-                begin = t_ns if sample.from_ns is None else sample.from_ns - offset_ns
+                begin = t_ns if sample.from_ns is None else clock.to_head(sample.from_ns)
                 inside = segment.start_ns <= begin and t_ns <= segment.end_ns
                 rows.append(
                     AlignedRow(
@@ -103,12 +104,12 @@ def coverage(
     node: str,
     collector: str,
     times_ns: Iterable[int],
-    offset_ns: int,
+    clock: NodeClock,
     interval_s: float,
     segment: Segment,
 ) -> Coverage:
     """Return how well the samples taken at `times_ns` (the node's clock) cover a segment."""
-    times = sorted(t - offset_ns for t in times_ns)
+    times = sorted(map(clock.to_head, times_ns))
     inside = times[bisect_left(times, segment.start_ns) : bisect_right(times, segment.end_ns)]
     expected = segment.duration_s / interval_s
     too_short = expected < LEAST_INTERVALS

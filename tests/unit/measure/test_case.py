@@ -23,7 +23,7 @@ from servemap.server.served import NotRunError, Served
 from tests.fakes import FakeNode, campaign, fake_context
 
 JOB = Job("baseline", "c", 1, 7)
-SERVED = Served("http://127.0.0.1:1", "f", None, "llamacpp", "fake 1", [], True)
+SERVED = Served("http://127.0.0.1:1", "f", None, "llamacpp", "fake 1", {}, True)
 ENDED_NS = 1_000
 
 
@@ -63,7 +63,7 @@ class Client:
         client = {
             "status": self.status,
             "reasons": ["case timeout"] if self.status == "failed" else [],
-            "segments": [{"name": "main", "start_ns": 1, "end_ns": 2}],
+            "segments": [{"name": "main", "start_ns": 1, "end_ns": 2, "source": "client"}],
             "counts": {"planned": 1, "sent": 1, "ok": 0 if errors else 1, "failed": len(errors)},
             "ended_ns": ENDED_NS,
         }
@@ -150,7 +150,7 @@ def own_server(context: Context, node: FakeNode) -> Served:
     boots.write_boot(
         context.run_dir, boots.Boot("baseline", running.boot_id, "s1", "f", [], 1, 1, "ready")
     )
-    return replace(SERVED, boot_id=running.boot_id, pids=[node.server.pid])
+    return replace(SERVED, boot_id=running.boot_id, pids={"n1": [node.server.pid]})
 
 
 def test_ok(context: Context, client: Client) -> None:
@@ -161,7 +161,7 @@ def test_ok(context: Context, client: Client) -> None:
     assert meta["counts"]["ok"] == 1
     assert meta["server"]["fingerprint"] == "f"
     assert set(meta["overhead"]) == {
-        "ensure_s", "collectors_start_s", "client_s", "collectors_stop_s",
+        "ensure_s", "collectors_start_s", "client_s", "collectors_stop_s", "fetch_s",
     }  # fmt: skip
     assert meta["collectors"]["n1/proc"]["samples"] == 3
     assert {"raw/client.json", "raw/requests.jsonl", "raw/load.json"} <= set(meta["files"])
@@ -493,17 +493,21 @@ def test_what_cannot_be_adopted_is_closed_as_evidence(
 def test_a_served_record_survives_its_round_trip(
     context: Context, client: Client, ensured: Ensured
 ) -> None:
-    whole = Served("u", "f", "b", "llamacpp", None, [3], False, ["drift"], ["argv"], [{"a": 1}])
+    whole = Served(
+        "u", "f", "b", "llamacpp", None, {"n1": [3]}, False, ["drift"], ["argv"], [{"a": 1}]
+    )
     opening = {
         "served": json.loads(json.dumps(asdict(whole))),
         "client": {"pid": 1, "start": 2, "boot_id": "m"},
-        "collectors": {"pid": 3, "start": 4, "boot_id": "m"},
+        "collectors": {"n1": {"pid": 3, "start": 4, "boot_id": "m"}},
+        "clocks": {"n1": {"offset_ns": 0, "error_ns": 0, "at_ns": 5}},
         "fallback": None,
     }
     load = load_run.noted_load(opening)
     assert load is not None
     assert load.served == whole
     assert load.client == ProcessId(1, 2, "m")
+    assert load.collectors == {"n1": ProcessId(3, 4, "m")}
 
 
 def fail_writes(monkeypatch: pytest.MonkeyPatch, times: int) -> None:

@@ -4,19 +4,24 @@ import json
 from pathlib import Path
 
 import pytest
+from far_nodes import FlakyNode
 
-from servemap.measure import collect
+from servemap.measure import collect, patience
 from servemap.measure.collect import (
+    await_collectors,
     chosen_collectors,
     collector_records,
     collector_spec,
+    ended_early,
     runnable,
     start_collectors,
 )
+from servemap.measure.patience import Patience
 from servemap.measure.setup import load_context
 from servemap.model.campaign import Campaign
 from servemap.model.errors import ConfigError, NodeError
-from tests.fakes import FakeNode, campaign
+from servemap.nodes.base import ProcessId
+from tests.fakes import BOOT, FakeNode, campaign
 
 
 def of(**keys: object) -> Campaign:
@@ -64,14 +69,16 @@ def test_an_attached_server_need_not_serve_metrics(
     assert chosen["proc"].required
 
 
-def test_the_spec_leaves_out_what_has_nothing_to_read(tmp_path: Path) -> None:
+def test_the_spec_leaves_out_what_has_nothing_to_read() -> None:
     chosen = chosen_collectors(of())
     spec = collector_spec(
-        chosen, node="n1", out=tmp_path / "t", pids=[7], metrics_url=None, heartbeat="/h",
-        until=tmp_path / "client.json", max_s=9,
+        chosen, node="n1", raw="/raw", pids=[7], metrics_url=None, heartbeat="/h",
+        until="/raw/client.json", max_s=9,
     )  # fmt: skip
     assert [(item["name"], item["root_pids"]) for item in spec["collectors"]] == [("proc", [7])]
     assert (spec["renew"], spec["max_s"]) == ("/h", 9)
+    assert (spec["out"], spec["until"]) == ("/raw/telemetry/n1", "/raw/client.json")
+    assert spec["ready_file"] == "/raw/telemetry/n1/collect.ready"
     assert [item.name for item in runnable(chosen, None)] == ["proc"]
     assert [item.name for item in runnable(chosen, "http://h/metrics")] == [
         "proc",
@@ -93,13 +100,68 @@ def test_what_became_of_them(tmp_path: Path) -> None:
     assert {item["status"] for item in records.values()} == {"failed"}
 
 
-def test_collectors_that_are_not_ready_in_time_are_ended(
+def started(node: FakeNode, out: Path) -> tuple[dict[str, str], ProcessId]:
+    spec = {"out": str(out), "ready_file": str(out / "ready")}
+    return spec, start_collectors(node, spec)
+
+
+def test_collectors_that_are_not_ready_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collect, "READY_S", 0.05)
     node = FakeNode()
-    spec = {"out": str(tmp_path), "ready_file": str(tmp_path / "ready")}
-    (tmp_path / "log").write_text("collect: no such folder\n")
+    spec, process = started(node, tmp_path)
+    (tmp_path / "collect.log").write_text("collect: no such folder\n")
     with pytest.raises(NodeError, match="no such folder"):
-        start_collectors(node, spec, tmp_path / "log")
-    assert node.living == set()
+        await_collectors(node, spec, process, Patience(tmp_path, 1))
+
+
+def test_a_node_that_is_away_for_a_moment_delays_their_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "RETRY_S", 0.001)
+    node = FlakyNode("n1", tmp_path)
+    (tmp_path / "ready").write_text("{}")
+    node.away_for(3)
+    spec = {"out": str(tmp_path), "ready_file": str(tmp_path / "ready")}
+    await_collectors(node, spec, ProcessId(1, 1, BOOT), Patience(tmp_path, 60))
+    assert node.lost == 3
+
+
+REQUIRED = ["proc", "engine_metrics"]
+
+
+def events(out: Path, *lines: object) -> None:
+    (out / "telemetry/n1").mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (out / "telemetry/n1/collect.events.jsonl").write_text(text + '{"cut')
+
+
+def early(node: FakeNode, out: Path, process: ProcessId) -> dict[str, str]:
+    return ended_early(node, str(out), process, REQUIRED, Patience(out, 60))
+
+
+def test_one_that_ended_early_is_seen_at_once(tmp_path: Path) -> None:
+    node = FakeNode()
+    process = node.new_process()
+    assert early(node, tmp_path, process) == {}
+    events(
+        tmp_path,
+        {"event": "exited", "collector": "optional", "error": "x"},
+        {"event": "exited", "collector": "proc", "error": "ended early with signal 9"},
+    )
+    assert early(node, tmp_path, process) == {"n1/proc": "ended early with signal 9"}
+
+
+def test_all_are_gone_with_their_process(tmp_path: Path) -> None:
+    node = FakeNode()
+    process = node.new_process()
+    node.living.clear()
+    assert set(early(node, tmp_path, process)) == {"n1/proc", "n1/engine_metrics"}
+    assert ended_early(node, str(tmp_path), process, [], Patience(tmp_path, 60)) == {}
+
+
+def test_a_node_that_is_away_ended_nothing(tmp_path: Path) -> None:
+    node = FlakyNode("n1", tmp_path)
+    node.away_for(2)
+    assert early(node, tmp_path, ProcessId(1, 1, BOOT)) == {}

@@ -16,7 +16,7 @@ from servemap.server.ending import finish, stop_server
 from servemap.server.ensure import ensure_server
 from servemap.server.events import read_events
 from servemap.server.gates import Check, GateResult
-from servemap.server.ranks import served_whole, standing
+from servemap.server.ranks import REPLACED, rank_down, standing
 from servemap.server.served import NotRunError
 from tests.fakes import FakeNode, fake_context, two_nodes
 
@@ -122,9 +122,12 @@ def test_a_whole_server_is_reused_and_a_torn_one_is_not(lab: Lab) -> None:
     context = lab.context()
     first = ensure_server(context, "baseline")
     assert ensure_server(context, "baseline").reused
-    assert served_whole(context, "baseline", str(first.boot_id)) is None
+    boot_id = str(first.boot_id)
+    assert [rank_down(context, node, boot_id) for node in ("n1", "n2")] == [None, None]
+    assert rank_down(context, "n1", "another") == REPLACED
     lab.worker.server_dies(code=1)
-    said = served_whole(context, "baseline", str(first.boot_id))
+    assert rank_down(context, "n1", boot_id) is None
+    said = rank_down(context, "n2", boot_id)
     assert said == "the server exited with code 1 (node n2)"
     old = lab.head.server
     second = ensure_server(context, "baseline")

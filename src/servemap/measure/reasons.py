@@ -1,0 +1,115 @@
+"""Why a load failed, in words: what the client and the server left behind."""
+
+from collections.abc import Callable
+from typing import Any
+
+from servemap.measure.client import error_classes, last_words
+from servemap.measure.patience import Patience
+from servemap.measure.record import Attempt
+from servemap.nodes.base import Node
+from servemap.nodes.parallel import each
+from servemap.server import process
+from servemap.server.context import Context
+from servemap.server.ending import finish
+from servemap.server.ranks import REPLACED, Standing, rank_down, standing
+from servemap.server.served import Served
+
+
+def server_down(context: Context, variant: str, served: Served, patience: Patience) -> str | None:
+    """Return in words which rank of a server does not run; None if all do or none is known.
+
+    A node that is away for the moment says nothing; an attached server always runs.
+
+    Raises:
+        UnreachableError: a node was away for too long.
+    """
+    return _ask_ranks(context, variant, served, patience.ask)
+
+
+def server_down_for_sure(
+    context: Context, variant: str, served: Served, patience: Patience
+) -> str | None:
+    """Return the same, waiting for nodes that are away."""
+    return _ask_ranks(context, variant, served, patience.insist)
+
+
+def _ask_ranks(
+    context: Context,
+    variant: str,
+    served: Served,
+    ask: Callable[[Node, Callable[[], str | None]], str | None],
+) -> str | None:
+    boot_id = served.boot_id
+    if boot_id is None:
+        return None
+    said = each(
+        context.plan.nodes_of(variant),
+        lambda node_id: ask(context.nodes[node_id], lambda: rank_down(context, node_id, boot_id)),
+    )
+    return next((text for text in said.values() if text), None)
+
+
+def client_reasons(attempt: Attempt, result: dict[str, Any] | None) -> list[str]:
+    """Return how the client failed its load; `result` is its own record."""
+    if result is None:
+        said = last_words(attempt.raw)
+        words = f": {said}" if said else ""
+        return [f"the load client left no record{words}; see {attempt.raw / 'client.log'}"]
+    reasons = list(result.get("reasons", [])) if result.get("status") != "ok" else []
+    if not (result.get("counts") or {}).get("ok"):
+        classes = error_classes(attempt.raw)
+        named = ", ".join(f"{count} x {name}" for name, count in sorted(classes.items()))
+        reasons.append(f"no request succeeded ({named or 'none was answered'})")
+    return reasons
+
+
+def server_reasons(
+    context: Context,
+    variant: str,
+    attempt: Attempt,
+    served: Served,
+    result: dict[str, Any] | None,
+    patience: Patience,
+) -> list[str]:
+    """Return how the server failed the load; it is ended after an out-of-memory error.
+
+    `result` is the client's record, its times on the head's clock.
+
+    Raises:
+        UnreachableError: one of its nodes was away for too long.
+    """
+    boot_id = served.boot_id
+    if boot_id is None:
+        return []
+    down = server_down_for_sure(context, variant, served, patience)
+    ranks = {n: rank for n, rank in standing(context, ()).items() if rank.boot_id == boot_id}
+    if down is not None:
+        if not ranks:
+            return [f"{REPLACED} during the case"]
+        if _outlived(context, ranks, result):
+            return []
+        reason = f"{down} during the case"
+        finish(context, ranks, "died", reason)
+        return [reason]
+    if error_classes(attempt.raw).get("oom"):
+        finish(context, ranks, "stopped", "it ran out of memory; a new one serves what follows")
+    return []
+
+
+def _outlived(context: Context, ranks: Standing, result: dict[str, Any] | None) -> bool:
+    """Whether the server ended only after the client was done, as after a controller's death.
+
+    The times alone do not tell: a client that is refused by a dead server is done sooner than the
+    supervisor has noted the death. A request that failed is taken as a sign of it.
+    """
+    counts = (result or {}).get("counts") or {}
+    if result is None or not result.get("ended_ns"):
+        return False
+    if not counts.get("sent") or counts.get("ok") != counts["sent"]:
+        return False
+    states = [
+        process.supervisor_state(context.nodes[node_id], context.workdir(node_id), rank.boot_id)
+        for node_id, rank in ranks.items()
+    ]
+    ends = [int(state["ended_ns"]) for state in states if state.get("ended_ns")]
+    return bool(ends) and min(ends) > int(result["ended_ns"])
