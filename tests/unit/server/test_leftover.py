@@ -27,8 +27,8 @@ def context(node: FakeNode) -> Context:
 
 def start(context: Context, node_id: str) -> process.Running:
     return process.start(
-        context.nodes[node_id], context.workdir(node_id), boot_id=f"b-{node_id}", variant="few", fingerprint="f",
-        port=1, argv=["server"], env={}, secrets={}, cwd=None, ttl_s=60, grace_s=1,
+        context.nodes[node_id], context.workdir(node_id), boot_id=f"b-{node_id}", variant="few",
+        fingerprint="f", port=1, argv=["server"], env={}, secrets={}, cwd=None, ttl_s=60, grace_s=1,
     )  # fmt: skip
 
 
