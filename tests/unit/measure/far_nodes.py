@@ -17,6 +17,9 @@ class FlakyNode(FarNode):
         self.lost = 0
         self.calls: list[str] = []
         self.is_away: Callable[[str], bool] = lambda call: False
+        self.env: dict[str, str] = {}
+        self.started: list[tuple[list[str], ProcessId]] = []
+        self.after_spawn: Callable[[str], None] = lambda program: None
 
     def away_for(self, calls: int) -> None:
         """Lose the connection for the next calls."""
@@ -47,7 +50,8 @@ class FlakyNode(FarNode):
 
     def exchange(self, argv: Sequence[str], lines: Sequence[str]) -> list[Exchange]:
         self._reach("exchange")
-        return super().exchange(argv, lines)
+        with_env = ["env", *(f"{name}={value}" for name, value in self.env.items()), *argv]
+        return super().exchange(with_env, lines)
 
     def spawn(
         self,
@@ -58,7 +62,20 @@ class FlakyNode(FarNode):
         cwd: str | None = None,
     ) -> ProcessId:
         self._reach("spawn")
-        return super().spawn(argv, log=log, env=env, cwd=cwd)
+        process = super().spawn(argv, log=log, env={**self.env, **(env or {})}, cwd=cwd)
+        self.started.append((list(argv), process))
+        self.after_spawn(argv[2])
+        return process
+
+    def process(self, program: str) -> ProcessId:
+        """Return the process of the program of the agent that was started last."""
+        return [process for argv, process in self.started if argv[2] == program][-1]
+
+    def end_all(self) -> None:
+        """End what a test left behind."""
+        self.is_away = lambda call: False
+        for _, process in self.started:
+            super().stop(process, 0)
 
     def alive(self, process: ProcessId) -> bool:
         self._reach("alive")
