@@ -10,6 +10,7 @@ COMMANDS = {
     "bench": ("bench", "main"),
     "collect": ("collect", "main"),
     "facts": ("facts", "main"),
+    "holders": ("holders", "main"),
     "patch": ("patch", "main"),
     "supervise": ("supervise", "main"),
     "sweep": ("sweep", "main"),
