@@ -220,18 +220,17 @@ def test_recorded_card_tool() -> None:
     assert "attached gpus: 1 x 2 (n1), 1 x 1 (n2)" in evidence
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=6,
-)
+LEAF = st.none() | st.integers() | st.sampled_from(["", "a: b", "ok"])
+KEYS = st.sampled_from(["files", "errors", "path", "name", "code", "stdout", "a"])
+JSON = LEAF | st.lists(LEAF, max_size=2) | st.dictionaries(KEYS, LEAF | st.lists(LEAF), max_size=3)
+INNER = JSON | st.lists(JSON, max_size=2) | st.dictionaries(KEYS, JSON, max_size=2)
+NAMES = st.sampled_from(["tools", "packages", "models", "rdma", "release", "error"])
 SECTIONS = st.dictionaries(
     st.sampled_from(["kernel", "cpu", "accelerators", "python", "models", "nics"]),
-    JSON | st.dictionaries(
-        st.sampled_from(["tools", "packages", "models", "rdma", "release", "error"]), JSON
-    ),
-)  # fmt: skip
-RECORDS = st.none() | st.dictionaries(st.sampled_from(["status", "patches", "reasons"]), JSON)
+    JSON | st.dictionaries(NAMES, INNER, max_size=3),
+    max_size=4,
+)
+RECORDS = st.none() | st.dictionaries(st.sampled_from(["status", "patches", "reasons"]), INNER)
 
 
 @given(SECTIONS, RECORDS, SECTIONS, RECORDS)
