@@ -14,6 +14,7 @@ COMMANDS = {
     "facts": ("facts", "main"),
     "pack": ("pack", "main"),
     "hold": ("hold", "main"),
+    "holders": ("holders", "main"),
     "patch": ("patch", "main"),
     "spawn": ("spawn", "main"),
     "supervise": ("supervise", "main"),

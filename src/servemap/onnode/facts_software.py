@@ -93,10 +93,10 @@ def cards(tools: Any = CARD_TOOLS) -> Dict[str, Any]:
     return found
 
 
-def parse_containers(text: str) -> List[Dict[str, Any]]:
+def container_rows(text: str) -> List[Dict[str, Any]]:
     """Parse `ps --format json` of docker (one object a line) or podman (one list).
 
-    ValueError if it is neither. Only the kept keys come back, secrets taken out of commands.
+    ValueError if it is neither.
     """
     stripped = text.strip()
     rows = (
@@ -106,7 +106,15 @@ def parse_containers(text: str) -> List[Dict[str, Any]]:
     )
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("a container is not an object")
-    return [{key: _redacted(row[key]) for key in CONTAINER_KEYS if key in row} for row in rows]
+    return list(rows)
+
+
+def parse_containers(text: str) -> List[Dict[str, Any]]:
+    """Return the kept keys of containers, secrets taken out of commands. ValueError: no JSON."""
+    return [
+        {key: _redacted(row[key]) for key in CONTAINER_KEYS if key in row}
+        for row in container_rows(text)
+    ]
 
 
 def _redacted(value: Any) -> Any:

@@ -40,6 +40,8 @@ class Started:
             package must be imported from; None if any will do.
         log: what the server's log gained since this start.
         view: the node's `/proc` after the start.
+        also: further processes that are its own, such as those in its container, which are not
+            descendants of `pid`.
     """
 
     pid: int
@@ -49,6 +51,7 @@ class Started:
     package_root: str | None
     log: str
     view: NodeView
+    also: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ def check_port(started: Started) -> Check:
     """Check that our process or a descendant of it, and nobody else, listens on the port."""
     tree: frozenset[int] = frozenset()
     if is_running(started.view.processes, started.pid, started.start):
-        tree = process_tree(started.view.processes, started.pid)
+        tree = process_tree(started.view.processes, started.pid) | started.also
     owners = port_owners(started.view, started.port, started.bind)
     foreign = [owner for owner in owners if owner.process is None or owner.process.pid not in tree]
     if foreign:
