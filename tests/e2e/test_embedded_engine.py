@@ -20,10 +20,11 @@ from servemap.engines.base import Placement, last_json_line
 from servemap.engines.embedded.tiny_model import install
 from servemap.engines.failures import explain
 from servemap.engines.llamacpp import LlamaCpp
-from servemap.model.server_spec import ArgValue, ModelSpec, Package, ServerSpec, Settings
+from servemap.model.server_spec import ArgValue, ModelSpec, NodeSpec, Package, ServerSpec, Settings
 from servemap.nodes.local import LocalNode
 from servemap.onnode.ask import ask
 from servemap.onnode.view import read_process
+from servemap.server.dirty import wait_clean
 from servemap.server.gate_ports import node_view
 from servemap.server.gate_ready import Ready, log_reader, probe_marks, wait_ready
 from servemap.server.gates import (
@@ -31,7 +32,6 @@ from servemap.server.gates import (
     GateResult,
     Started,
     check_completion,
-    check_port_free,
     run_gates,
 )
 
@@ -152,6 +152,11 @@ def server(
             process.wait()
 
 
+def port_check(port: int) -> Check:
+    """Whether the node is clean for a server on that port."""
+    return wait_clean(NODE, NodeSpec(id="n1"), [], ports=[(port, "127.0.0.1")], grace_s=0)
+
+
 def failed(result: GateResult) -> list[str]:
     return [check.name for check in result.checks if check.ok is False]
 
@@ -161,7 +166,7 @@ def check(result: GateResult, name: str) -> Check:
 
 
 def test_start_gates_stop(demo: Path, port: int, tmp_path: Path) -> None:
-    assert check_port_free(node_view(NODE), port, "127.0.0.1").ok is True
+    assert port_check(port).ok is not False
     with server(demo, port, tmp_path) as running:
         ready = running.wait()
         assert ready.ok, ready.reason
@@ -172,9 +177,9 @@ def test_start_gates_stop(demo: Path, port: int, tmp_path: Path) -> None:
         assert result.effective.context == 8192
         assert result.effective.settings["n_ubatch"] == 512
         assert result.effective.engine_version == f"xllamacpp {version('xllamacpp')}"
-        taken = check_port_free(node_view(NODE), port, "127.0.0.1")
+        taken = port_check(port)
         assert taken.ok is False
-        assert f"pid {running.process.pid} (" in taken.evidence
+        assert f"pid {running.process.pid} of user" in taken.evidence
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(10) == 0
         assert running.log_text.splitlines()[-1].startswith("llamaserve: stopped by SIGTERM")
@@ -250,9 +255,9 @@ def test_port_taken_by_another_program(demo: Path, tmp_path: Path) -> None:
         foreign.bind(("127.0.0.1", 0))
         foreign.listen()
         port = foreign.getsockname()[1]
-        before = check_port_free(node_view(NODE), port, "127.0.0.1")
+        before = port_check(port)
         assert before.ok is False
-        assert f"pid {os.getpid()} (" in before.evidence
+        assert f"pid {os.getpid()} of user" in before.evidence
         with server(demo, port, tmp_path) as running:
             assert running.process.wait(20) == 1
             assert running.log_text.splitlines()[-1].startswith(

@@ -19,6 +19,7 @@ from servemap.server.gate_ports import node_view
 from servemap.server.gate_ready import probe_marks, wait_ready
 from servemap.server.gates import Check, Started, check_completion, check_process, run_gates
 from servemap.server.logs import follow_logs, keep_log
+from servemap.server.nodes_gate import only_ours
 from servemap.server.ranks import why_down
 from servemap.server.reach import patiently
 from servemap.server.served import NotRunError, Served, server_pids, server_url
@@ -29,8 +30,12 @@ RESOLVE_S = 30.0
 Ranks = dict[str, process.Running]
 
 
-def admit(context: Context, server: ServerSpec, ranks: Ranks, boot: boots.Boot) -> Served:
+def admit(
+    context: Context, server: ServerSpec, ranks: Ranks, boot: boots.Boot, before: list[Check]
+) -> Served:
     """Wait for readiness, run the gates, record both; a server that fails is stopped.
+
+    `before` are the checks that were made before the start.
 
     Raises:
         NotRunError: it did not become ready or failed a gate.
@@ -49,7 +54,7 @@ def admit(context: Context, server: ServerSpec, ranks: Ranks, boot: boots.Boot) 
         start_timeout_s=context.policy.start_timeout_s,
         own_lines=probe_marks(endpoints),
     )
-    checks = [Check("ready", ready.ok, ready.reason or f"after {ready.waited_s:.2f} s")]
+    checks = [*before, Check("ready", ready.ok, ready.reason or f"after {ready.waited_s:.2f} s")]
     effective = Effective()
     started = _all_started(context, server, ranks) if ready.ok else {}
     if started is None:
@@ -58,6 +63,7 @@ def admit(context: Context, server: ServerSpec, ranks: Ranks, boot: boots.Boot) 
         result = run_gates(context.head, adapter, url, model, started[context.plan.head])
         checks += result.checks
         checks += _check_workers(context, started)
+        checks += only_ours(context, boot.variant, server, boot.boot_id)
         effective = result.effective
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
     write_json_atomic(

@@ -6,6 +6,7 @@ from servemap.server import boots
 from servemap.server.context import Context
 from servemap.server.events import append_event
 from servemap.server.logs import keep_log
+from servemap.server.nodes_gate import wait_memory_back
 from servemap.server.ranks import Standing, standing, stop_ranks
 
 
@@ -24,6 +25,9 @@ def finish(context: Context, ranks: Standing, status: boots.Status, reason: str)
     for variant, boot_id in dict.fromkeys((r.variant, r.boot_id) for r in ranks.values()):
         boots.mark_ended(context.run_dir, variant, boot_id, status, reason)
         append_event(context.run_dir, "stop", variant=variant, boot_id=boot_id, reason=reason)
+    for node_id, check in wait_memory_back(context, list(reached)).items():
+        if check.ok is False:
+            append_event(context.run_dir, "not_clean", node=node_id, evidence=check.evidence)
     for node_id, error in unreached.items():
         append_event(
             context.run_dir,

@@ -107,19 +107,6 @@ def run_gates(
     return GateResult(checks, effective)
 
 
-def check_port_free(view: NodeView, port: int, bind: str) -> Check:
-    """Check before a start that nobody listens on the port."""
-    owners = port_owners(view, port, bind)
-    if not owners:
-        return Check("port_free", True, f"nobody listens on {bind} port {port}")
-    return Check(
-        "port_free",
-        False,
-        "taken: " + "; ".join(owner.text for owner in owners),
-        "stop that process if it is yours, or give another server.port",
-    )
-
-
 def check_process(started: Started) -> Check:
     """Check that the very process that was started runs."""
     process = started.view.processes.get(started.pid)

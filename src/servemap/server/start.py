@@ -3,6 +3,7 @@
 import time
 import uuid
 from dataclasses import replace
+from typing import Any
 
 from servemap.engines.registry import get_engine
 from servemap.model.errors import PatchError, ServemapError
@@ -14,8 +15,7 @@ from servemap.server.commands import RankCommand, rank_commands
 from servemap.server.context import Context
 from servemap.server.ending import finish
 from servemap.server.events import append_event
-from servemap.server.gate_ports import node_view
-from servemap.server.gates import check_port_free
+from servemap.server.nodes_gate import agreement, require_clean
 from servemap.server.patch_stage import swap_patches
 from servemap.server.ranks import standing
 from servemap.server.served import NotRunError, Served
@@ -27,16 +27,13 @@ def start_server(
     """Put the variant's patches in place, start its ranks and gate the server.
 
     Raises:
-        NotRunError: the port is taken, a patch does not apply, a rank did not start, the server
-            did not become ready or failed a gate; it is stopped then and its boot is recorded as
-            failed.
+        NotRunError: a card or a port is taken, nodes differ, a patch does not apply, a rank did not
+            start, the server did not become ready or failed a gate; it is stopped then and its
+            boot is recorded as failed.
     """
     commands = rank_commands(context, variant, server, get_engine(server.engine))
-    _patch_nodes(context, variant)
-    free = check_port_free(node_view(context.head), server.port, server.bind)
-    if not free.ok:
-        where = f"{context.head.name}, port {server.port}"
-        raise NotRunError("launch", free.evidence, where, free.remedy)
+    agreed = agreement(context, variant, _patch_nodes(context, variant))
+    require_clean(context, variant, server)
     boot = boots.Boot(
         variant,
         str(uuid.uuid4()),
@@ -50,12 +47,13 @@ def start_server(
     )
     boots.write_boot(context.run_dir, boot)
     append_event(context.run_dir, "launch", variant=variant, boot_id=boot.boot_id)
-    return admit(context, server, _start_ranks(context, boot, commands), boot)
+    return admit(context, server, _start_ranks(context, boot, commands), boot, agreed)
 
 
-def _patch_nodes(context: Context, variant: str) -> None:
+def _patch_nodes(context: Context, variant: str) -> dict[str, dict[str, Any]]:
+    """Put the variant's patches in place; return the record of each node."""
     try:
-        each(
+        return each(
             context.plan.nodes_of(variant), lambda node_id: swap_patches(context, variant, node_id)
         )
     except PatchError as error:

@@ -37,7 +37,8 @@ class Answers:
         monkeypatch.setattr(ensure, "check_completion", self.completion)
         monkeypatch.setattr(admit, "run_gates", self.run_gates)
         monkeypatch.setattr(ensure, "run_gates", self.run_gates)
-        monkeypatch.setattr(start, "check_port_free", self.check_port)
+        monkeypatch.setattr(start, "require_clean", self.require_clean)
+        monkeypatch.setattr(admit, "only_ours", lambda *args: [])
 
     def completion(self, *args: Any) -> Check:
         return Check("completion", self.healthy, "token" if self.healthy else self.unhealthy)
@@ -45,8 +46,9 @@ class Answers:
     def run_gates(self, *args: Any) -> GateResult:
         return GateResult(self.gates, Effective(engine_version="fake 1"))
 
-    def check_port(self, *args: Any) -> Check:
-        return Check("port_free", self.port_free, "pid 7 listens", "stop it")
+    def require_clean(self, *args: Any) -> None:
+        if not self.port_free:
+            raise NotRunError("launch", "pid 7 listens", "node n1", "stop it")
 
 
 @pytest.fixture

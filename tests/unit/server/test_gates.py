@@ -19,7 +19,6 @@ from servemap.server.gates import (
     Started,
     check_completion,
     check_module,
-    check_port_free,
     run_gates,
 )
 from tests.fakes import FarNode
@@ -278,13 +277,3 @@ def test_gates_of_a_far_node_cost_one_process(fake: Fake, tmp_path: Path) -> Non
     result = run_gates(node, LlamaCpp(), fake.url, MODEL, started(fake.server_port), timeout_s=5)
     assert [check.name for check in result.checks if check.ok is not True] == []
     assert len(node.programs) == 1
-
-
-def test_port_free() -> None:
-    view = started(18080).view
-    taken = check_port_free(view, 18080, "127.0.0.1")
-    assert taken.ok is False
-    assert "pid 8 (server) of user alice" in taken.evidence
-    assert taken.remedy
-    assert check_port_free(view, 18081, "127.0.0.1").ok is True
-    assert check_port_free(view, 18080, "10.0.0.1").ok is True

@@ -80,7 +80,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
         monkeypatch.setattr(
             module, "run_gates", lambda *args: GateResult([], Effective(engine_version="fake 1"))
         )
-    monkeypatch.setattr(start, "check_port_free", lambda *args: Check("port_free", True, "free"))
+    monkeypatch.setattr(start, "require_clean", lambda *args: None)
+    monkeypatch.setattr(admit, "only_ours", lambda *args: [])
     monkeypatch.setattr(
         admit, "check_process", lambda started: Check("process", True, f"pid {started.pid}")
     )
@@ -108,7 +109,7 @@ def test_each_rank_gets_its_own_command_and_environment(lab: Lab) -> None:
         assert spec["boot_id"] == served.boot_id
     assert served.pids == {"n1": [lab.head.server.pid], "n2": [lab.worker.server.pid]}
     assert [(rank["node"], rank["rank"]) for rank in served.ranks] == [("n1", 0), ("n2", 1)]
-    assert [check["name"] for check in served.checks] == ["ready", "process n2"]
+    assert [check["name"] for check in served.checks] == ["nodes_agree", "ready", "process n2"]
     folder = boots.boot_dir(context.run_dir, "baseline", str(served.boot_id))
     assert {path.name for path in folder.glob("*.log")} == {"n1.log", "n2.log"}
 
