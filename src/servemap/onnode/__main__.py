@@ -11,6 +11,7 @@ COMMANDS = {
     "facts": ("facts", "main"),
     "patch": ("patch", "main"),
     "supervise": ("supervise", "main"),
+    "survey": ("survey", "main"),
     "sweep": ("sweep", "main"),
     "tcp-probe": ("tcp", "probe_main"),
     "tcp-serve": ("tcp", "serve_main"),
