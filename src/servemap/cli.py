@@ -26,6 +26,7 @@ from servemap.server.stop import request_stop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(cli_prepare.doctor)
+app.command()(cli_prepare.init)
 
 RunName = Annotated[
     str | None, typer.Argument(help="Name of a run below results/; the newest if absent.")

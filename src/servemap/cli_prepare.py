@@ -6,8 +6,12 @@ from typing import Annotated
 import typer
 
 from servemap.measure.setup import load_context
+from servemap.model.errors import ConfigError
 from servemap.model.load import read_yaml
 from servemap.prepare.doctor import examine
+from servemap.prepare.draft import write_draft
+from servemap.prepare.from_container import Runtime, draft_from_container
+from servemap.prepare.from_url import draft_from_url
 from servemap.prepare.lines import table
 
 ConfigFile = Annotated[
@@ -42,3 +46,39 @@ def doctor(configfile: ConfigFile = None, profile: Profile = None) -> None:
     typer.echo(f"\n{len(lines)} checks: {failed} failed, {warned} to look at, {unknown} not known")
     if failed:
         raise typer.Exit(1)
+
+
+def init(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Campaign file to write.")],
+    from_container: Annotated[
+        str | None,
+        typer.Option(help="Container of a running server on the first of --nodes."),
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Hosts, the head first: a,b; `local` is this machine.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="User for ssh; yours if absent.")] = None,
+    runtime: Annotated[Runtime, typer.Option(help="What runs the container.")] = "docker",
+    from_url: Annotated[str | None, typer.Option(help="URL of a running server.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a campaign file from a running server: its container, or its URL."""
+    if output.exists() and not force:
+        raise ConfigError(
+            "the file is there already", str(output), "give another -o, or --force to replace it"
+        )
+    if from_container and nodes and not from_url:
+        text = draft_from_container(from_container, nodes, user, runtime)
+    elif from_url and not (from_container or nodes or user):
+        text = draft_from_url(from_url)
+    else:
+        raise ConfigError(
+            "init needs one running server to start from",
+            "servemap init",
+            "give --from-container NAME --nodes a,b, or --from-url URL",
+        )
+    write_draft(output, text, force)
+    # The head of the file explains the word.
+    changes = sum("CHANGE" in line for line in text.splitlines()[2:])
+    typer.echo(f"written: {output}" + (f"; {changes} places are marked CHANGE" if changes else ""))
+    typer.echo(f"next: servemap doctor --configfile {output}")
