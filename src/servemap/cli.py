@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from servemap import cli_show
+from servemap import cli_prepare, cli_show
 from servemap.analysis.gate import failures
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
 from servemap.analysis.verify import damaged_files
+from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
 from servemap.measure import status as state
 from servemap.measure.setup import load_context
@@ -24,30 +25,12 @@ from servemap.server.context import Context
 from servemap.server.stop import request_stop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(cli_prepare.doctor)
+app.command()(cli_prepare.init)
 
-ConfigFile = Annotated[
-    Path | None, typer.Option("--configfile", help="Campaign file; config/config.yaml if absent.")
-]
-Profile = Annotated[
-    str | None, typer.Option("--profile", help="Profile whose campaign file is meant: cluster.")
-]
 RunName = Annotated[
     str | None, typer.Argument(help="Name of a run below results/; the newest if absent.")
 ]
-
-
-def campaign_file(configfile: Path | None, profile: str | None) -> Path:
-    """Return the campaign file that Snakemake would read for the same options."""
-    if configfile is not None:
-        return configfile
-    if profile is not None:
-        settings = read_yaml(Path(profile) / "profile.yaml")
-        given = settings.get("configfile")
-        if isinstance(given, list):
-            given = given[-1] if given else None
-        if given is not None:
-            return Path(str(given))
-    return Path("config/config.yaml")
 
 
 def find_run(name: str | None) -> Path:

@@ -38,7 +38,7 @@ def check_server(server: ServerSpec, prefix: str = "server") -> None:
                 "remove it; the case gives lengths, and the model's name is model.name",
             )
     if server.attach is not None:
-        _check_attach(server.attach, f"{prefix}.attach")
+        check_attach(server.attach, f"{prefix}.attach")
     if not _BIND.fullmatch(server.bind):
         raise ConfigError(
             f"{server.bind!r} is no address that a server can listen on",
@@ -91,7 +91,12 @@ def _assignments(words: list[str]) -> list[tuple[str, str]]:
     return found
 
 
-def _check_attach(url: str, where: str) -> None:
+def check_attach(url: str, where: str) -> None:
+    """Refuse a URL that the load client cannot measure, or with a secret in it.
+
+    Raises:
+        ConfigError: names the key that `where` is.
+    """
     remedy = "give http://HOST:PORT, with a path only where the server has one"
     try:
         parts = urlsplit(url)

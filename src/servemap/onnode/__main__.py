@@ -18,6 +18,7 @@ COMMANDS = {
     "patch": ("patch", "main"),
     "spawn": ("spawn", "main"),
     "supervise": ("supervise", "main"),
+    "survey": ("survey", "main"),
     "sweep": ("sweep", "main"),
     "tcp-probe": ("tcp", "probe_main"),
     "tcp-serve": ("tcp", "serve_main"),

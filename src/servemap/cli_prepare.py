@@ -1,0 +1,84 @@
+"""The commands of `servemap` that are used before a campaign: doctor, init."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from servemap.measure.setup import load_context
+from servemap.model.errors import ConfigError
+from servemap.model.load import read_yaml
+from servemap.prepare.doctor import examine
+from servemap.prepare.draft import write_draft
+from servemap.prepare.from_container import Runtime, draft_from_container
+from servemap.prepare.from_url import draft_from_url
+from servemap.prepare.lines import table
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--configfile", help="Campaign file; config/config.yaml if absent.")
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", help="Profile whose campaign file is meant: cluster.")
+]
+
+
+def campaign_file(configfile: Path | None, profile: str | None) -> Path:
+    """Return the campaign file that Snakemake would read for the same options."""
+    if configfile is not None:
+        return configfile
+    if profile is not None:
+        settings = read_yaml(Path(profile) / "profile.yaml")
+        given = settings.get("configfile")
+        if isinstance(given, list):
+            given = given[-1] if given else None
+        if given is not None:
+            return Path(str(given))
+    return Path("config/config.yaml")
+
+
+def doctor(configfile: ConfigFile = None, profile: Profile = None) -> None:
+    """Check every node of a campaign before it is started; exit with 1 if something fails."""
+    lines = examine(load_context(read_yaml(campaign_file(configfile, profile))))
+    typer.echo(table(lines))
+    failed = sum(line.state == "FAIL" for line in lines)
+    unknown = sum(line.state == "?" for line in lines)
+    warned = sum(line.state == "warn" for line in lines)
+    typer.echo(f"\n{len(lines)} checks: {failed} failed, {warned} to look at, {unknown} not known")
+    if failed:
+        raise typer.Exit(1)
+
+
+def init(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Campaign file to write.")],
+    from_container: Annotated[
+        str | None,
+        typer.Option(help="Container of a running server on the first of --nodes."),
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Hosts, the head first: a,b; `local` is this machine.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="User for ssh; yours if absent.")] = None,
+    runtime: Annotated[Runtime, typer.Option(help="What runs the container.")] = "docker",
+    from_url: Annotated[str | None, typer.Option(help="URL of a running server.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a campaign file from a running server: its container, or its URL."""
+    if output.exists() and not force:
+        raise ConfigError(
+            "the file is there already", str(output), "give another -o, or --force to replace it"
+        )
+    if from_container and nodes and not from_url:
+        text = draft_from_container(from_container, nodes, user, runtime)
+    elif from_url and not (from_container or nodes or user):
+        text = draft_from_url(from_url)
+    else:
+        raise ConfigError(
+            "init needs one running server to start from",
+            "servemap init",
+            "give --from-container NAME --nodes a,b, or --from-url URL",
+        )
+    write_draft(output, text, force)
+    # The head of the file explains the word.
+    changes = sum("CHANGE" in line for line in text.splitlines()[2:])
+    typer.echo(f"written: {output}" + (f"; {changes} places are marked CHANGE" if changes else ""))
+    typer.echo(f"next: servemap doctor --configfile {output}")

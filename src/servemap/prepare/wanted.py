@@ -1,0 +1,129 @@
+"""What a campaign wants of each of its nodes, and the survey's request for it."""
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from servemap.measure.collect import chosen_collectors
+from servemap.model.campaign import Campaign
+from servemap.model.plan import Plan
+from servemap.model.resolve import variant_server
+from servemap.model.server_spec import Container, NodeSpec, Secret, ServerSpec
+from servemap.nodes.base import Node
+from servemap.prepare.needs import needs
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a campaign wants of one node.
+
+    Attributes:
+        spec: the node.
+        servers: the servers of all variants that run on it and that we start.
+        model_path: the model as the campaign names it; None where no server of ours runs.
+        ports: {port: key of the campaign} that have to be free.
+        tools: {tool: what needs it}.
+        required: tools without which a campaign cannot be measured as planned.
+    """
+
+    spec: NodeSpec
+    servers: tuple[ServerSpec, ...]
+    model_path: str | None
+    ports: Mapping[int, str]
+    tools: Mapping[str, tuple[str, ...]]
+    required: frozenset[str]
+
+    @property
+    def containers(self) -> list[Container]:
+        """The containers of its servers."""
+        return [server.container for server in self.servers if server.container]
+
+    @property
+    def hcas(self) -> list[str]:
+        """The RDMA devices of its rails."""
+        return [rail.hca for rail in self.spec.rails if rail.hca]
+
+    @property
+    def bare(self) -> bool:
+        """Whether some server runs without a container, under the limits of the user."""
+        return any(server.container is None for server in self.servers)
+
+    def env(self, name: str) -> set[str]:
+        """Return the values that a variable has in the servers on this node."""
+        found: set[str] = set()
+        for server in self.servers:
+            value: str | Secret | None = self.spec.env.get(name, server.env.get(name))
+            if isinstance(value, str):
+                found.add(value)
+        return found
+
+    def model_on(self, node: Node) -> str | None:
+        """Return the absolute path of the model on the node."""
+        if self.model_path is None:
+            return None
+        base = str(Path.cwd()) if node.here else "/"
+        return posixpath.normpath(posixpath.join(base, self.model_path))
+
+    def request(self, node: Node) -> dict[str, Any]:
+        """Return the survey's request for this node."""
+        model = self.model_on(node)
+        runtimes = {container.runtime for container in self.containers}
+        images = sorted({container.image for container in self.containers})
+        become = ["sudo", "-n"] if self.spec.become else []
+        return {
+            "workdir": self.spec.workdir or node.state_dir(),
+            "paths": [model] if model else [],
+            "ports": sorted(self.ports),
+            "tools": sorted(self.tools),
+            "netdevs": [rail.netdev for rail in self.spec.rails],
+            "sudo": self.spec.become,
+            "cards": self.spec.accelerators > 0,
+            "runtime": {"argv": [*become, min(runtimes)], "images": images} if runtimes else None,
+        }
+
+
+def wanted(plan: Plan) -> list[Wanted]:
+    """Return what a campaign wants of each node, in its order."""
+    return [_of_node(plan, node) for node in plan.campaign.nodes]
+
+
+def _of_node(plan: Plan, node: NodeSpec) -> Wanted:
+    campaign = plan.campaign
+    servers = tuple(
+        server
+        for name, variant in plan.variants.items()
+        if node.id in plan.nodes_of(name)
+        and not (server := variant_server(campaign, variant)).attach
+    )
+    ports: dict[int, str] = {}
+    if node.id == plan.head:
+        for server in servers:
+            ports[server.port] = "server.port"
+            if len(server.nodes) > 1:
+                ports[server.master_port] = "server.master_port"
+    tools, required = _tools(campaign)
+    return Wanted(node, servers, campaign.model.path if servers else None, ports, tools, required)
+
+
+def _tools(campaign: Campaign) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:
+    table = needs()
+    users: dict[str, list[str]] = {}
+    required: set[str] = set()
+    for collector in chosen_collectors(campaign):
+        known = table.collectors.get(collector.name)
+        for tool in known.tools if known else []:
+            users.setdefault(tool, []).append(collector.name)
+            if collector.required:
+                required.add(tool)
+    planned = {name for phase in campaign.phases for name in phase.baselines}
+    for baseline in campaign.baselines:
+        for tool in table.baselines[baseline.kind].tools:
+            if baseline.id in planned:
+                users.setdefault(tool, []).append(f"baseline {baseline.id}")
+                required.add(tool)
+    for name, need in table.facts.items():
+        for tool in need.tools:
+            users.setdefault(tool, []).append(f"the facts of {name}")
+    return {tool: tuple(names) for tool, names in users.items()}, frozenset(required)

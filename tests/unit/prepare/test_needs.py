@@ -1,0 +1,35 @@
+"""The table of what collectors and baselines need covers all that there are."""
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from servemap.model.cases import BaselineSpec
+from servemap.prepare.needs import needs, parse_needs
+from servemap.telemetry.catalogue import catalogue
+
+
+def test_every_collector_and_baseline_has_an_entry() -> None:
+    table = needs()
+    assert set(catalogue()) <= set(table.collectors)
+    kinds = BaselineSpec.model_json_schema()["properties"]["kind"]
+    assert set(kinds.get("enum") or [kinds["const"]]) <= set(table.baselines)
+
+
+def test_every_tool_says_how_it_is_installed() -> None:
+    table = needs()
+    groups = (table.collectors, table.baselines, table.facts)
+    used = {tool for group in groups for need in group.values() for tool in need.tools}
+    assert used == set(table.install)
+
+
+def test_a_wrong_table_is_refused() -> None:
+    good = {"schema": 1, "collectors": {}, "baselines": {}, "facts": {}, "install": {}}
+    assert parse_needs(yaml.safe_dump(good)).install == {}
+    for bad in (
+        {**good, "schema": 2},
+        {**good, "more": {}},
+        {**good, "collectors": {"x": {"tools": []}}},
+    ):
+        with pytest.raises(ValidationError):
+            parse_needs(yaml.safe_dump(bad))
