@@ -49,10 +49,17 @@ def _mount() -> str | None:
     return "tmpfs"
 
 
+def _podman() -> str | None:
+    """Where podman, runc and fuse-overlayfs are there and this user is root."""
+    tools = [shutil.which(tool) for tool in ("podman", "runc", "fuse-overlayfs")]
+    return tools[0] if all(tools) and not os.geteuid() else None
+
+
 PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "corpus": (_corpus, "SERVEMAP_CORPUS names no folder of recorded tool output"),
     "python38": (_python38, "no Python 3.8 here; SERVEMAP_PYTHON38 may name one"),
     "mount": (_mount, "a small file system can be mounted by root only"),
+    "podman": (_podman, "containers need root, podman, runc and fuse-overlayfs"),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }
 

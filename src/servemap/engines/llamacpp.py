@@ -8,9 +8,10 @@ from servemap.engines.base import (
     Effective,
     Endpoints,
     flags,
+    interpreter,
     last_json_line,
     longest_sequence,
-    on_node,
+    model_path,
     python_env,
     served_models,
 )
@@ -52,8 +53,8 @@ class LlamaCpp:
     ) -> list[str]:
         """Return the command that starts the server (see `Engine.argv`)."""
         _refuse(server, node)
-        words = [server.python or python, "-m", MODULE]
-        words += ["--model", on_node(model.path, workdir), "--alias", model.name]
+        words = [interpreter(server, python), "-m", MODULE]
+        words += ["--model", model_path(server, model, workdir), "--alias", model.name]
         words += ["--host", server.bind, "--port", str(port)]
         given = server.settings.model_dump(exclude_none=True)
         given.setdefault("context", model.context)
@@ -109,12 +110,6 @@ def _refuse(server: ServerSpec, node: str) -> None:
             f"the engine llamacpp runs on one node, {len(server.nodes)} were asked",
             f"{where}.nodes",
             f"keep one node, such as {node}",
-        )
-    if server.container is not None:
-        raise ConfigError(
-            "this version starts the engine llamacpp without a container",
-            f"{where}.container",
-            "remove the key; the interpreter is `server.python`",
         )
     known = {*_SETTINGS, "prefix_cache"}
     for key in server.settings.model_dump(exclude_none=True):

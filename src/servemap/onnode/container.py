@@ -132,7 +132,8 @@ def look_at(runtime: Sequence[str], container_id: str) -> Optional[Look]:
     """
     done = call(runtime, "inspect", "--type", "container", "--format", LOOK, container_id)
     if done.returncode != 0:
-        if "no such" in done.stderr.lower():
+        said = done.stderr.lower()
+        if "no such container" in said or "no such object" in said:
             return None
         raise RuntimeFailedError("%s inspect: %s" % (runtime[-1], done.stderr.strip()[-300:]))
     try:

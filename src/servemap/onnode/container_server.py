@@ -23,7 +23,7 @@ from .container_guard import Guard
 
 
 def check_container(spec: Dict[str, Any]) -> None:
-    """Check the `container` of a supervisor's spec, where it has one. ValueError says what is wrong."""
+    """Check the `container` of a supervisor's spec, if any. ValueError says what is wrong."""
     container = spec.get("container", {"runtime": ["docker"], "name": ""})
     runtime = container.get("runtime") if isinstance(container, dict) else None
     words = runtime if isinstance(runtime, list) else []

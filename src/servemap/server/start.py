@@ -4,6 +4,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from servemap.engines.base import Effective
 from servemap.engines.failures import explain
@@ -13,6 +14,13 @@ from servemap.model.errors import PatchError
 from servemap.model.protocol import SCHEMA
 from servemap.model.server_spec import ServerSpec
 from servemap.server import boots, process
+from servemap.server.container import (
+    container_argv,
+    container_name,
+    runtime_argv,
+    supervised,
+)
+from servemap.server.container_image import ensure_image
 from servemap.server.context import Context, resolve_secrets
 from servemap.server.ending import finish, keep_log
 from servemap.server.events import append_event
@@ -53,6 +61,28 @@ def start_server(
     plain, secrets = resolve_secrets(engine.env(server, workdir=here))
     env = {**context.head_spec.env, **plain}
     started = time.time_ns()
+    boot_id = process.new_boot_id()
+    plainly = {name: value for name, value in env.items() if name not in secrets}
+    cwd = str(Path(server.cwd).resolve()) if server.cwd else None
+    kept: dict[str, Any] | None = None
+    if server.container is not None:
+        become = context.head_spec.become
+        runtime = runtime_argv(server.container, become=become)
+        image = ensure_image(node, server.container, runtime, workdir=workdir)
+        name = container_name(variant, boot_id)
+        kept = supervised(server.container, become=become, name=name)
+        argv = container_argv(
+            server.container,
+            become=become,
+            name=name,
+            boot_id=boot_id,
+            image=image.id,
+            argv=argv,
+            env=plainly,
+            secret_names=secrets.keys(),
+            cwd=server.cwd,
+        )
+        plainly, cwd = {}, None
     running = process.start(
         node,
         workdir,
@@ -60,11 +90,13 @@ def start_server(
         fingerprint=fingerprint,
         port=server.port,
         argv=argv,
-        env={name: value for name, value in env.items() if name not in secrets},
+        env=plainly,
         secrets=secrets,
-        cwd=str(Path(server.cwd).resolve()) if server.cwd else None,
+        cwd=cwd,
         ttl_s=context.policy.lease_ttl_s,
         grace_s=context.policy.stop_grace_s,
+        boot_id=boot_id,
+        container=kept,
     )
     boot = boots.Boot(
         variant,
@@ -174,12 +206,15 @@ def _started(
     identity = process.server_process(process.supervisor_state(node, workdir, running.boot_id))
     if identity is None:
         return None
+    root = server.package.root if server.package else None
+    if root is not None and server.container is None:
+        root = str(Path(root).resolve())
     return Started(
         identity.pid,
         identity.start,
         server.bind,
         server.port,
-        str(Path(server.package.root).resolve()) if server.package else None,
+        root,
         node.read_text(process.log_path(workdir, boot.boot_id)) or "",
         read_local_view(),
     )
