@@ -17,6 +17,7 @@ from servemap.engines.embedded.tiny_model import install
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
+from servemap.model.errors import LaunchError
 from servemap.model.server_spec import Build, Container
 from servemap.nodes.local import LocalNode
 from servemap.onnode.container import find
@@ -388,8 +389,6 @@ def test_the_runtimes_own_log_is_kept_small(boxed: Boxed, podman: Podman) -> Non
 
 
 def test_an_image_that_is_not_there_and_may_not_come(podman: Podman, tmp_path: Path) -> None:
-    from servemap.model.errors import LaunchError
-
     container = Container(image="localhost/absent:1", runtime="podman")
     with pytest.raises(LaunchError, match="is not on the node") as caught:
         ensure_image(LocalNode("n"), container, ["podman"], workdir=str(tmp_path))
