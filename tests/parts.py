@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,17 +50,54 @@ def _mount() -> str | None:
     return "tmpfs"
 
 
+LAB_TOOLS = (
+    "unshare", "nsenter", "setpriv", "ip", "mount", "pivot_root", "ssh", "ssh-keygen", "sudo",
+    "/usr/sbin/sshd",
+)  # fmt: skip
+# One of everything that a lab is made of: namespaces, an overlay of the root, a bridge, a link.
+LAB_TRIAL = """
+mount -t tmpfs tmpfs "$0" && mkdir "$0/upper" "$0/work" "$0/root" &&
+mount -t overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" overlay "$0/root" &&
+ip link add trial0 type bridge && ip link add trial1 type veth peer name trial2
+"""
+
+
+@cache
+def _lab() -> str | None:
+    """Whether `tests.lab` can make its machines here."""
+    if os.geteuid() or not all(map(shutil.which, LAB_TOOLS)):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        spaces = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child"]
+        argv = ["unshare", *spaces, "sh", "-c", LAB_TRIAL, folder]
+        return None if subprocess.run(argv, capture_output=True).returncode else "namespaces"
+
+
+PODMAN_CONF = Path(__file__).with_name("containers.conf")
+
+
+@cache
 def _podman() -> str | None:
-    """Where podman, runc and fuse-overlayfs are there and this user is root."""
-    tools = [shutil.which(tool) for tool in ("podman", "runc", "fuse-overlayfs")]
-    return tools[0] if all(tools) and not os.geteuid() else None
+    """The settings, for CONTAINERS_CONF, with which podman runs containers as root here."""
+    if os.geteuid() or not all(map(shutil.which, ("podman", "runc"))):
+        return None
+    # No image is needed: the machine's own root, below a layer that is thrown away.
+    argv = ["podman", "--runtime", "runc", "run", "--rm", "--net=host", "--ulimit", "host"]
+    done = subprocess.run(
+        [*argv, "--rootfs", "/:O", "true"],
+        env={**os.environ, "CONTAINERS_CONF": str(PODMAN_CONF)},
+        capture_output=True,
+        timeout=60,
+    )
+    return None if done.returncode else str(PODMAN_CONF)
 
 
 PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "corpus": (_corpus, "SERVEMAP_CORPUS names no folder of recorded tool output"),
     "python38": (_python38, "no Python 3.8 here; SERVEMAP_PYTHON38 may name one"),
     "mount": (_mount, "a small file system can be mounted by root only"),
-    "podman": (_podman, "containers need root, podman, runc and fuse-overlayfs"),
+    "lab": (_lab, "two machines in namespaces need root, iproute2, sudo and openssh-server"),
+    "podman": (_podman, "podman with runc, as root, runs no container here"),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }
 

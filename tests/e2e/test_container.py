@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from servemap.nodes.local import LocalNode
 from servemap.onnode.container import find
 from servemap.onnode.ident import is_alive
 from servemap.server import process
-from servemap.server.container import container_argv, container_name, runtime_argv, supervised
+from servemap.server.container import in_container, runtime_argv
 from servemap.server.container_image import ensure_image, image_drift
 from servemap.server.context import Context
 from servemap.server.ending import stop_server
@@ -187,7 +188,7 @@ class Boxed:
     def __init__(self, folder: Path) -> None:
         self.node = LocalNode("n", agent_dir=folder / "agent")
         self.workdir = str(folder / "work")
-        self.boot_id = process.new_boot_id()
+        self.boot_id = str(uuid.uuid4())
 
     def start(self, script: str, *, ttl_s: float = 60, grace_s: float = 1, **keys: Any) -> None:
         container = Container(
@@ -196,11 +197,10 @@ class Boxed:
             mounts=host_mounts(),
             **{"args": ["--ulimit=host"], **keys},
         )
-        name = container_name("v", self.boot_id)
-        argv = container_argv(
+        boxed = in_container(
             container,
             become=False,
-            name=name,
+            variant="v",
             boot_id=self.boot_id,
             image=IMAGE,
             argv=["/usr/bin/bash", "-c", script],
@@ -214,14 +214,14 @@ class Boxed:
             variant="v",
             fingerprint="f",
             port=1,
-            argv=argv,
+            argv=boxed.argv,
             env={},
             secrets={},
             cwd=None,
             ttl_s=ttl_s,
             grace_s=grace_s,
             boot_id=self.boot_id,
-            container=supervised(container, become=False, name=name),
+            container=boxed.container,
         )
 
     @property

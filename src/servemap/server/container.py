@@ -1,6 +1,7 @@
 """The container form of a server: one command of the runtime, in the foreground."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from servemap.model.container_args import check_container, option_values
@@ -33,9 +34,53 @@ def container_name(variant: str, boot_id: str) -> str:
     return f"servemap-{variant}-{boot_id}"
 
 
-def supervised(container: Container, *, become: bool, name: str) -> dict[str, Any]:
-    """Return the `container` of the supervisor's spec: how it finds and ends the container."""
-    return {"runtime": runtime_argv(container, become=become), "name": name}
+@dataclass(frozen=True)
+class InContainer:
+    """What the supervisor is given for a server in a container.
+
+    Attributes:
+        argv: the runtime's client; it needs no environment but the secrets.
+        container: the `container` of the supervisor's spec: how it finds and ends the container.
+    """
+
+    argv: list[str]
+    container: dict[str, Any]
+
+
+def in_container(
+    container: Container,
+    *,
+    become: bool,
+    variant: str,
+    boot_id: str,
+    image: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    secret_names: Collection[str],
+    cwd: str | None,
+) -> InContainer:
+    """Return how the bare command of a server is started in a container instead.
+
+    Args:
+        variant: variant of the server, for the container's name.
+        container, become, boot_id, image, argv, env, secret_names, cwd: see `container_argv`.
+
+    Raises:
+        ConfigError: an option in `args` cannot be given.
+    """
+    name = container_name(variant, boot_id)
+    words = container_argv(
+        container,
+        become=become,
+        name=name,
+        boot_id=boot_id,
+        image=image,
+        argv=argv,
+        env=env,
+        secret_names=secret_names,
+        cwd=cwd,
+    )
+    return InContainer(words, {"runtime": runtime_argv(container, become=become), "name": name})
 
 
 def container_argv(
@@ -49,7 +94,6 @@ def container_argv(
     env: Mapping[str, str],
     secret_names: Collection[str],
     cwd: str | None,
-    where: str = "server.container",
 ) -> list[str]:
     """Return the command that runs a server in a container, in the foreground.
 
@@ -72,12 +116,11 @@ def container_argv(
         env: plain variables.
         secret_names: variables whose values the client finds in its own environment.
         cwd: folder inside to start in; the image's own if None.
-        where: the container's key in the campaign, for errors.
 
     Raises:
         ConfigError: an option in `args` cannot be given.
     """
-    check_container(container, where)
+    check_container(container, "server.container")
     given = option_values(container.args)
     words = runtime_argv(container, become=become, keep_env=secret_names)
     words += ["run", f"--name={name}", f"--label={LABEL}={boot_id}", "--pull=never"]

@@ -13,7 +13,9 @@ from servemap.model.errors import ConfigError, LaunchError
 from servemap.model.files import parse_json
 from servemap.model.server_spec import Build, Container
 from servemap.nodes.base import Completed, Node
+from servemap.server.gates import Check
 
+KEY = "server.container"
 SHORT_S = 60.0
 LONG_S = 7200.0
 """Time for an image of tens of gigabytes to be loaded, fetched or built."""
@@ -98,13 +100,23 @@ def build_argv(
     ]  # fmt: skip
 
 
+def find_image(node: Node, container: Container, runtime: Sequence[str]) -> Image | None:
+    """Return a container's image if it is on a node; nothing is brought there.
+
+    Raises:
+        ConfigError: there is no such commit to build.
+        LaunchError: the runtime there does not say.
+        NodeError: the node did not do its part.
+    """
+    return _look(node, runtime, _name(container)[0])
+
+
 def ensure_image(
     node: Node,
     container: Container,
     runtime: Sequence[str],
     *,
     workdir: str,
-    where: str = "server.container",
 ) -> Image:
     """Return a container's image on a node, made present there as the campaign allows.
 
@@ -116,20 +128,18 @@ def ensure_image(
         container: names the image and says how it may come.
         runtime: from `server.container.runtime_argv`.
         workdir: the run's folder on the node; what a build needs lies there for its duration.
-        where: the container's key in the campaign, for errors.
 
     Raises:
         ConfigError: there is no such commit to build.
         LaunchError: the image is not there and may or can not be brought there.
         NodeError: the node did not do its part.
     """
-    commit = _commit(container.build, where) if container.build else None
-    name = built_name(container.image, commit) if commit else container.image
+    name, commit = _name(container)
     found = _look(node, runtime, name)
     if found is not None:
         return found
     if container.build and commit:
-        _build(node, runtime, name, container.build, commit, workdir, where)
+        _build(node, runtime, name, container.build, commit, workdir)
     elif container.load:
         _do(node, [*runtime, "load", "-i", container.load], f"loading {container.load}")
     elif container.pull == "missing":
@@ -137,14 +147,14 @@ def ensure_image(
     else:
         raise LaunchError(
             f"the image {name} is not on the node",
-            f"node {node.name}, {where}.image",
+            f"node {node.name}, {KEY}.image",
             "bring it there, or set server.container.pull: missing, load or build",
         )
     found = _look(node, runtime, name)
     if found is None:
         raise LaunchError(
             f"the image {name} is still not on the node",
-            f"node {node.name}, {where}",
+            f"node {node.name}, {KEY}",
             "the archive or the build made an image of another name: mend server.container.image",
         )
     return found
@@ -173,6 +183,30 @@ def images_differ(images: Mapping[str, Image]) -> list[str]:
         and (image.digest is None or image.digest != wanted.digest)
         and (image.commit is None or image.commit != wanted.commit)
     ]
+
+
+def check_images(
+    images: Mapping[str, Image], frozen: Mapping[str, Mapping[str, Any] | None]
+) -> Check:
+    """Check that the nodes of a server have the same image, and the one that was frozen.
+
+    Args:
+        images: {node: its image now}.
+        frozen: {node: `Image.record` of the frozen image, None where none was}.
+    """
+    found = images_differ(images)
+    for node, image in images.items():
+        before = frozen.get(node)
+        found += [f"{node}: {text}" for text in image_drift(before, image)] if before else []
+    if found:
+        return Check(
+            "image",
+            False,
+            "; ".join(found),
+            "give all nodes the same image, pinned by digest; or freeze anew",
+        )
+    evidence = "; ".join(f"{node} has {_say(image)}" for node, image in images.items())
+    return Check("image", True, evidence)
 
 
 def _say(image: Image) -> str:
@@ -207,27 +241,30 @@ def _failed(node: Node, done: Completed, what: str) -> LaunchError:
     )
 
 
-def _git(build: Build, where: str, *args: str) -> str:
+def _git(build: Build, *args: str) -> str:
     argv = ["git", "-C", build.repo, *args]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=LONG_S, check=False)
     except OSError as error:
         raise ConfigError(
-            f"cannot run git: {error.strerror}", f"{where}.build", "install git here"
+            f"cannot run git: {error.strerror}", f"{KEY}.build", "install git here"
         ) from error
     if done.returncode != 0:
         raise ConfigError(
             f"git {args[0]}: {done.stderr.strip()[-300:]}",
-            f"{where}.build",
+            f"{KEY}.build",
             "give a git repository here and a commit, tag or branch of it",
         )
     return done.stdout.strip()
 
 
-def _commit(build: Build, where: str) -> str:
-    return _git(
-        build, where, "rev-parse", "--verify", "--end-of-options", f"{build.ref}^{{commit}}"
-    )
+def _name(container: Container) -> tuple[str, str | None]:
+    """Return the image's name on the nodes, and the commit that it is built from if it is."""
+    if container.build is None:
+        return container.image, None
+    ref = f"{container.build.ref}^{{commit}}"
+    commit = _git(container.build, "rev-parse", "--verify", "--end-of-options", ref)
+    return built_name(container.image, commit), commit
 
 
 def _build(
@@ -237,14 +274,13 @@ def _build(
     build: Build,
     commit: str,
     workdir: str,
-    where: str,
 ) -> None:
     """Build from the files of a commit, which are sent to the node and removed afterwards."""
     folder = f"{workdir}/images/{commit}"
     archive = f"{folder}.tar"
     with tempfile.TemporaryDirectory() as here:
         local = Path(here) / "context.tar"
-        _git(build, where, "archive", "--format=tar", f"--output={local}", commit)
+        _git(build, "archive", "--format=tar", f"--output={local}", commit)
         node.put(local, archive)
     try:
         _do(node, ["mkdir", "-p", folder], "making a folder")

@@ -2,7 +2,6 @@
 
 import json
 import time
-import uuid
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -90,11 +89,6 @@ def alive(node: Node, workdir: str, running: Running) -> bool:
     return process is not None and node.alive(process)
 
 
-def new_boot_id() -> str:
-    """Return an id for a start that is about to be made."""
-    return str(uuid.uuid4())
-
-
 def say_exit(state: dict[str, Any]) -> str:
     """Return in words how a server ended."""
     end = state.get("exit") or {}
@@ -115,6 +109,7 @@ def start(
     node: Node,
     workdir: str,
     *,
+    boot_id: str,
     variant: str,
     fingerprint: str,
     port: int,
@@ -124,19 +119,17 @@ def start(
     cwd: str | None,
     ttl_s: float,
     grace_s: float,
-    boot_id: str | None = None,
     container: dict[str, Any] | None = None,
 ) -> Running:
     """Start a server detached under the supervisor; it outlives this process.
 
     `secrets` reach the server through its environment and are written to no file. For a server in
-    a container, `argv` is the runtime's client, made for this `boot_id`, and `container` what
-    `server.container.supervised` gives; `env` is then the client's.
+    a container, `argv` is the runtime's client, and `container` as in
+    `server.container.InContainer`; `env` is then the client's.
 
     Raises:
         LaunchError: the supervisor did not come up.
     """
-    boot_id = boot_id or new_boot_id()
     spec = {
         "argv": argv,
         "env": env,

@@ -2,9 +2,9 @@
 
 import sys
 import time
+import uuid
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from servemap.engines.base import Effective
 from servemap.engines.failures import explain
@@ -14,12 +14,7 @@ from servemap.model.errors import PatchError
 from servemap.model.protocol import SCHEMA
 from servemap.model.server_spec import ServerSpec
 from servemap.server import boots, process
-from servemap.server.container import (
-    container_argv,
-    container_name,
-    runtime_argv,
-    supervised,
-)
+from servemap.server.container import InContainer, in_container, runtime_argv
 from servemap.server.container_image import ensure_image
 from servemap.server.context import Context, resolve_secrets
 from servemap.server.ending import finish, keep_log
@@ -61,28 +56,25 @@ def start_server(
     plain, secrets = resolve_secrets(engine.env(server, workdir=here))
     env = {**context.head_spec.env, **plain}
     started = time.time_ns()
-    boot_id = process.new_boot_id()
+    boot_id = str(uuid.uuid4())
     plainly = {name: value for name, value in env.items() if name not in secrets}
     cwd = str(Path(server.cwd).resolve()) if server.cwd else None
-    kept: dict[str, Any] | None = None
+    boxed: InContainer | None = None
     if server.container is not None:
         become = context.head_spec.become
         runtime = runtime_argv(server.container, become=become)
-        image = ensure_image(node, server.container, runtime, workdir=workdir)
-        name = container_name(variant, boot_id)
-        kept = supervised(server.container, become=become, name=name)
-        argv = container_argv(
+        boxed = in_container(
             server.container,
             become=become,
-            name=name,
+            variant=variant,
             boot_id=boot_id,
-            image=image.id,
+            image=ensure_image(node, server.container, runtime, workdir=workdir).id,
             argv=argv,
             env=plainly,
             secret_names=secrets.keys(),
             cwd=server.cwd,
         )
-        plainly, cwd = {}, None
+        argv, plainly, cwd = boxed.argv, {}, None
     running = process.start(
         node,
         workdir,
@@ -96,7 +88,7 @@ def start_server(
         ttl_s=context.policy.lease_ttl_s,
         grace_s=context.policy.stop_grace_s,
         boot_id=boot_id,
-        container=kept,
+        container=boxed.container if boxed else None,
     )
     boot = boots.Boot(
         variant,

@@ -18,7 +18,9 @@ from servemap.server.container_image import (
     Image,
     build_argv,
     built_name,
+    check_images,
     ensure_image,
+    find_image,
     image_drift,
     images_differ,
     parse_image,
@@ -162,6 +164,15 @@ def test_a_commit_that_is_not_there(tmp_path: Path, repo: str) -> None:
     assert error.value.where == "server.container.build"
 
 
+def test_looking_for_an_image_brings_nothing() -> None:
+    node = Shop({"pull": (0, "")})
+    container = Container(image="ours:1", pull="missing")
+    assert find_image(node, container, ["docker"]) is None
+    node.has = True
+    assert find_image(node, container, ["docker"]) == Image("ours:1", "sha256:00")
+    assert {argv[1] for argv in node.ran} == {"image"}
+
+
 def test_drift_of_an_image() -> None:
     before = Image("x:1", "sha256:00", "sha256:aa").record()
     assert image_drift(before, Image("x:1", "sha256:00")) == []
@@ -181,3 +192,15 @@ def test_nodes_with_the_same_image() -> None:
     assert text.startswith("c has x:1")
     built = [Image("x:c", f"sha256:0{n}", f"sha256:a{n}", "c0") for n in range(2)]
     assert images_differ({"a": built[0], "b": built[1]}) == []
+
+
+def test_the_check_of_all_nodes_and_of_what_was_frozen() -> None:
+    one, other = Image("x:1", "sha256:00"), Image("x:1", "sha256:01")
+    good = check_images({"a": one, "b": one}, {"a": one.record(), "b": None})
+    assert good.ok
+    assert "a has x:1 (sha256:00)" in good.evidence
+    assert check_images({"a": one, "b": other}, {}).ok is False
+    changed = check_images({"a": other}, {"a": one.record()})
+    assert changed.ok is False
+    assert "sha256:00" in changed.evidence
+    assert changed.remedy

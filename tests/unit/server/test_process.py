@@ -18,8 +18,9 @@ def node() -> FakeNode:
 
 def start(node: FakeNode, workdir: Path, **keys: Any) -> process.Running:
     given: dict[str, Any] = {
-        "variant": "v", "fingerprint": "f", "port": 1, "argv": ["serve"], "env": {"A": "1"},
-        "secrets": {"KEY": "s3cr3t"}, "cwd": None, "ttl_s": 60, "grace_s": 1,
+        "boot_id": "b-1", "variant": "v", "fingerprint": "f", "port": 1,
+        "argv": ["serve"], "env": {"A": "1"}, "secrets": {"KEY": "s3cr3t"},
+        "cwd": None, "ttl_s": 60, "grace_s": 1,
     }  # fmt: skip
     return process.start(node, str(workdir), **{**given, **keys})
 
@@ -74,14 +75,11 @@ CONTAINER = {"runtime": ["sudo", "-n", "podman"], "name": "n"}
 
 
 def test_a_container_is_named_to_its_supervisor(node: FakeNode, tmp_path: Path) -> None:
-    start(node, tmp_path, boot_id="b1", container=CONTAINER)
-    spec = json.loads((tmp_path / "server" / "b1.spec.json").read_text())
-    assert (spec["boot_id"], spec["container"]) == ("b1", CONTAINER)
-    other = start(node, tmp_path)
-    assert other.boot_id != "b1"
-    assert "container" not in json.loads(
-        (tmp_path / "server" / f"{other.boot_id}.spec.json").read_text()
-    )
+    start(node, tmp_path, container=CONTAINER)
+    spec = json.loads((tmp_path / "server" / "b-1.spec.json").read_text())
+    assert (spec["boot_id"], spec["container"]) == ("b-1", CONTAINER)
+    start(node, tmp_path, boot_id="b2")
+    assert "container" not in json.loads((tmp_path / "server" / "b2.spec.json").read_text())
 
 
 def test_a_container_is_ended_by_its_id_and_not_by_its_process(

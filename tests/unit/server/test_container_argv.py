@@ -6,7 +6,7 @@ import pytest
 
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import Container
-from servemap.server.container import container_argv, container_name, runtime_argv, supervised
+from servemap.server.container import container_argv, in_container, runtime_argv
 
 
 def command(secret_names: Any = (), become: bool = False, **keys: Any) -> list[str]:
@@ -117,11 +117,12 @@ def test_an_option_that_would_take_the_container_away_is_refused() -> None:
         command(args=["--rm"])
 
 
-def test_how_the_supervisor_ends_it() -> None:
+def test_how_the_supervisor_runs_and_ends_it() -> None:
     container = Container(image="i", runtime="podman")
-    name = container_name("v", "0-1")
-    assert supervised(container, become=True, name=name) == {
-        "runtime": ["sudo", "-n", "podman"],
-        "name": "servemap-v-0-1",
-    }
+    keys: dict[str, Any] = {
+        "boot_id": "0-1", "image": "i", "argv": ["a"], "env": {}, "secret_names": [], "cwd": None,
+    }  # fmt: skip
+    found = in_container(container, become=True, variant="v", **keys)
+    assert found.container == {"runtime": ["sudo", "-n", "podman"], "name": "servemap-v-0-1"}
+    assert found.argv == container_argv(container, become=True, name="servemap-v-0-1", **keys)
     assert runtime_argv(container, become=False) == ["podman"]
