@@ -131,6 +131,17 @@ def on_node(path: str, workdir: str) -> str:
     return posixpath.normpath(posixpath.join(workdir, path))
 
 
+def model_path(server: ServerSpec, model: ModelSpec, workdir: str) -> str:
+    """Return the model's absolute path as the server sees it, from within its container."""
+    inside = server.container.model_path if server.container else None
+    return on_node(inside or model.path, workdir)
+
+
+def interpreter(server: ServerSpec, python: str) -> str:
+    """Return the server's interpreter: `python` is the one outside, which no image has to have."""
+    return server.python or ("python3" if server.container else python)
+
+
 def python_env(server: ServerSpec, workdir: str) -> dict[str, str | Secret]:
     """Return the spec's environment, by which its package is found before an installed one.
 

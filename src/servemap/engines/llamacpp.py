@@ -9,9 +9,10 @@ from servemap.engines.base import (
     Endpoints,
     Placement,
     flags,
+    interpreter,
     last_json_line,
     longest_sequence,
-    on_node,
+    model_path,
     python_env,
     served_models,
 )
@@ -60,8 +61,8 @@ class LlamaCpp:
         and end with it, so that servers on several nodes can be driven without accelerators.
         """
         _refuse(server)
-        words = [server.python or python, "-m", MODULE]
-        words += ["--model", on_node(model.path, workdir), "--alias", model.name]
+        words = [interpreter(server, python), "-m", MODULE]
+        words += ["--model", model_path(server, model, workdir), "--alias", model.name]
         words += ["--host", server.bind, "--port", str(server.port)]
         if placement.ranks > 1:
             words += ["--rank", str(placement.rank), "--ranks", str(placement.ranks)]
@@ -121,12 +122,6 @@ def _refuse(server: ServerSpec) -> None:
                 f"{where}.topology.{key}",
                 "leave the topology out, or use an engine that splits models",
             )
-    if server.container is not None:
-        raise ConfigError(
-            "this version starts the engine llamacpp without a container",
-            f"{where}.container",
-            "remove the key; the interpreter is `server.python`",
-        )
     known = {*_SETTINGS, "prefix_cache"}
     for key in server.settings.model_dump(exclude_none=True):
         if key not in known:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from urllib.parse import urlsplit
 
+from servemap.model.container_args import check_container
 from servemap.model.errors import ConfigError
 from servemap.model.secret_names import is_secret_option, is_secret_variable
 from servemap.model.server_spec import NodeSpec, PatchSpec, Secret, ServerSpec
@@ -30,6 +31,8 @@ def check_server(server: ServerSpec, prefix: str = "server") -> None:
     """
     _check_env(server.env, f"{prefix}.env")
     _check_options(server, prefix)
+    if server.container is not None:
+        check_container(server.container, f"{prefix}.container")
     for name, value in server.request.items():
         if name in RESERVED_FIELDS:
             raise ConfigError(

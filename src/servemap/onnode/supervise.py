@@ -5,6 +5,13 @@ The state file holds `{"schema", "boot_id", "machine_boot_id", "supervisor": {"p
 "server": {"pid", "start", "pgid"} | null, "started_ns", "ended_ns", "exit"}`; `exit` and
 `ended_ns` appear together and last, when every process of the server is gone. Processes that even
 SIGKILL did not end (stuck in the driver) are named under `exit.left`.
+
+A spec with `container: {"runtime": [WORD...], "name"}` has the runtime's client (`docker run` in
+the foreground, label `servemap.boot`, no `--rm`) as its `argv`. Its state also holds `container:
+{"runtime", "name", "id", "pid", "client": {"pid", "start"}}`; `server` is the client until the main
+process of the container is known, and that process from then on. What is stopped is the container,
+by its id; `exit` is how it ended, with `oom_killed`, and its reason may also be `client_lost` (the
+container went on without its client, and was stopped) or `supervisor_lost` (see container_guard).
 """
 
 import argparse
@@ -14,8 +21,10 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
+from .container import SETTLE_S
+from .container_server import ContainerServer, check_container
 from .files import read_spec, write_json_atomic
 from .ident import Stat, all_stats, descendants, machine_boot_id, read_stat
 from .lease import Lease
@@ -136,17 +145,76 @@ def stop_all(server_pid: int, grace_s: float) -> Tuple[Optional[int], List[Stat]
         signal.sigtimedwait({signal.SIGCHLD}, 0.1)
 
 
-def watch(server_pid: int, lease: Lease) -> Tuple[Optional[int], str]:
-    """Wait until the server ends, a stop is asked for or the lease is over; return why."""
+def collect(server_pid: int, seconds: float, *, everything: bool = False) -> Optional[int]:
+    """Wait for the server, or for `everything` that it started, to end by itself.
+
+    Returns:
+        the server's wait status if it was collected here.
+    """
+    deadline = time.monotonic() + seconds
+    status: Optional[int] = None
+    while True:
+        ended, children = reap(server_pid)
+        status = ended if ended is not None else status
+        done = not children if everything else status is not None
+        if done or time.monotonic() > deadline:
+            return status
+        signal.sigtimedwait({signal.SIGCHLD}, 0.1)
+
+
+def watch(
+    server_pid: int, lease: Lease, tick: Optional[Callable[[], Optional[float]]] = None
+) -> Tuple[Optional[int], str]:
+    """Wait until the server ends, a stop is asked for or the lease is over; return why.
+
+    `tick` says in how many seconds it wants to be called again, None when the server has ended.
+    """
     while True:
         status, _children = reap(server_pid)
         if status is not None:
             return status, "exited"
         if lease.expired():
             return None, "lease_expired"
-        received = signal.sigtimedwait(set(WAITED), lease.tick_s())
+        pause_s = lease.tick_s()
+        if tick is not None:
+            wanted_s = tick()
+            if wanted_s is None:
+                return None, "exited"
+            pause_s = min(pause_s, wanted_s)
+        received = signal.sigtimedwait(set(WAITED), pause_s)
         if received is not None and received.si_signo in (signal.SIGTERM, signal.SIGINT):
             return None, "stopped"
+
+
+def end_server(
+    server_pid: int,
+    status: Optional[int],
+    reason: str,
+    spec: Dict[str, Any],
+    container: Optional[ContainerServer],
+) -> Dict[str, Any]:
+    """End what is left of the server and return its `exit` object."""
+    of_container: Dict[str, Any] = {}
+    left: List[Dict[str, Any]] = []
+    if container is not None:
+        of_container = container.end(status is not None, spec["log"])
+        if status is None:
+            status = collect(server_pid, SETTLE_S)
+        if status is None:
+            client = read_stat(server_pid)
+            send([client] if client else [], signal.SIGKILL, set())
+            status = collect(server_pid, SETTLE_S)
+        left = container.left()
+        container.release()
+        # The runtime's own helpers leave after their container; a signal might stop them half-way.
+        collect(server_pid, SETTLE_S, everything=True)
+    ended, stuck = stop_all(server_pid, spec["grace_s"])
+    left += [{"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in stuck]
+    found = exit_record(status if status is not None else ended, reason)
+    found.update(of_container)
+    if left:
+        found["left"] = left
+    return found
 
 
 def supervise(spec: Dict[str, Any]) -> int:
@@ -165,10 +233,18 @@ def supervise(spec: Dict[str, Any]) -> int:
         "ended_ns": None,
         "exit": None,
     }
+
+    def found(container: Dict[str, Any], server: Dict[str, Any]) -> None:
+        state.update(container=container, server=server)
+        write_json_atomic(spec["state"], state)
+
+    container = ContainerServer(spec, found) if "container" in spec else None
     lease = Lease(spec["heartbeat"], spec["ttl_s"])
     try:
         process = start_server(spec)
     except OSError as error:
+        if container is not None:
+            container.release()
         code = 127 if isinstance(error, FileNotFoundError) else 126
         state["exit"] = {"code": code, "signal": None, "reason": "exited", "error": str(error)}
         state["ended_ns"] = time.time_ns()
@@ -181,19 +257,19 @@ def supervise(spec: Dict[str, Any]) -> int:
             "start": born.start if born else None,
             "pgid": process.pid,
         }
+        if container is not None:
+            container.started(state["server"])
+            state["container"] = container.record()
         write_json_atomic(spec["state"], state)
-        status, reason = watch(process.pid, lease)
+        status, reason = watch(process.pid, lease, container.tick if container else None)
     except OSError:
-        stop_all(process.pid, spec["grace_s"])
+        end_server(process.pid, None, "failed", spec, container)
         raise
-    ended, left = stop_all(process.pid, spec["grace_s"])
     # waitpid(-1) has collected it; Popen must not look for it again.
     process.returncode = 0
-    state["exit"] = exit_record(status if status is not None else ended, reason)
-    if left:
-        state["exit"]["left"] = [
-            {"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in left
-        ]
+    state["exit"] = end_server(process.pid, status, reason, spec, container)
+    if container is not None:
+        state["container"] = container.record()
     state["ended_ns"] = time.time_ns()
     write_json_atomic(spec["state"], state)
     return 0
@@ -206,6 +282,7 @@ def main(argv: List[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         spec = read_spec(arguments.spec, SPEC_KEYS)
+        check_container(spec)
     except ValueError as error:
         print("supervise: %s" % error, file=sys.stderr)
         return 2

@@ -1,21 +1,25 @@
 """`sweep --boot-id ID`: end what is left of one start of a server whose supervisor is gone.
 
 A process belongs to it when it inherited the mark that the supervisor put into the environment of
-the server; that also finds daemons and workers which left its process group and its session.
+the server; that also finds daemons and workers which left its process group and its session. A
+container belongs to it by its label, whichever runtime has it.
 """
 
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import time
 from typing import Any, Dict, List, Set, Tuple
 
+from .container import RuntimeFailedError, end_all, find
 from .ident import Stat, all_stats
 from .supervise import AFTER_KILL_S, MARKER, send
 
 POLL_S = 0.05
+RUNTIMES = ("docker", "podman")
 
 
 def marked(boot_id: str) -> List[Stat]:
@@ -53,16 +57,58 @@ def sweep(boot_id: str, grace_s: float) -> Tuple[List[Stat], List[Stat]]:
         time.sleep(POLL_S)
 
 
+def sweep_containers(
+    boot_id: str, grace_s: float, become: bool, needed: List[str]
+) -> Dict[str, Any]:
+    """Stop and remove the labelled containers of every runtime that is on PATH.
+
+    Returns:
+        `{"containers": [ids met], "containers_left": [ids], "unknown": {runtime: why}}`. A runtime
+        that does not answer is unknown; one of `needed` that is not on PATH is so, too.
+    """
+    met: List[str] = []
+    left: List[str] = []
+    unknown: Dict[str, str] = {}
+    for name in RUNTIMES:
+        if name not in needed and shutil.which(name) is None:
+            continue
+        runtime = ["sudo", "-n", name] if become else [name]
+        try:
+            met += find(runtime, boot_id)
+            end_all(runtime, boot_id, grace_s)
+            left += find(runtime, boot_id)
+        except RuntimeFailedError as error:
+            unknown[name] = str(error)
+    return {"containers": met, "containers_left": left, "unknown": unknown}
+
+
 def main(argv: List[str]) -> int:
-    """Run `sweep` and print `{"boot_id", "met": [...], "left": [...]}`; 1 when some are left."""
+    """Run `sweep` and print what was met and what is left; 1 when something is left.
+
+    Output (JSON): `{"schema", "boot_id", "met": [{"pid", "start", "comm"}], "left": [...]}` and
+    what `sweep_containers` returns. A needed runtime that does not answer counts as something left.
+    """
     parser = argparse.ArgumentParser(prog="sweep")
     parser.add_argument("--boot-id", required=True)
     parser.add_argument("--grace", type=float, default=10.0, help="seconds from TERM to KILL")
+    parser.add_argument(
+        "--runtime",
+        action="append",
+        default=[],
+        choices=RUNTIMES,
+        help="the server ran under it: it must answer",
+    )
+    parser.add_argument("--become", action="store_true", help="call the runtimes by sudo -n")
     arguments = parser.parse_args(argv)
-    met, left = sweep(arguments.boot_id, arguments.grace)
     result: Dict[str, Any] = {"schema": 1, "boot_id": arguments.boot_id}
+    # Containers first: their runtime then records how they ended.
+    result.update(
+        sweep_containers(arguments.boot_id, arguments.grace, arguments.become, arguments.runtime)
+    )
+    met, left = sweep(arguments.boot_id, arguments.grace)
     for name, stats in (("met", met), ("left", left)):
         result[name] = [{"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in stats]
     json.dump(result, sys.stdout)
     print()
-    return 1 if left else 0
+    unanswered = set(arguments.runtime) & set(result["unknown"])
+    return 1 if left or result["containers_left"] or unanswered else 0

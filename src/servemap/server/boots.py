@@ -30,6 +30,7 @@ class Boot:
     engine_version: str | None = None
     drift: list[str] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)
+    images: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def log_file(run_dir: Path, variant: str, boot_id: str, node: str) -> Path:

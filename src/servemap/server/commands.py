@@ -1,12 +1,13 @@
 """The command of every rank of a server, from the server spec: the same for all forms of it."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from servemap.engines.base import Engine, Placement
-from servemap.model.server_spec import ServerSpec
+from servemap.model.server_spec import Container, ServerSpec
+from servemap.server.container import in_container
 from servemap.server.context import Context, resolve_secrets
 
 REMOTE_PYTHON = "python3"
@@ -15,13 +16,23 @@ REMOTE_PYTHON = "python3"
 
 @dataclass(frozen=True)
 class RankCommand:
-    """How one rank is started; `secrets` are part of its environment and stored nowhere."""
+    """How one rank is started.
+
+    Attributes:
+        placement: where.
+        argv: its command; the runtime's client where it runs in a container.
+        env: plain variables to add.
+        secrets: variables that are stored nowhere.
+        cwd: absolute folder to start in; the run's folder on the node if None.
+        container: how the supervisor finds and ends its container; None without one.
+    """
 
     placement: Placement
     argv: list[str]
     env: dict[str, str]
     secrets: dict[str, str]
     cwd: str | None
+    container: dict[str, Any] | None = None
 
     def record(self) -> dict[str, Any]:
         """Return the command as it is stored."""
@@ -70,10 +81,39 @@ def _command(
     plain, secrets = resolve_secrets(engine.env(server, placement, workdir=workdir))
     env = {**context.node_spec(placement.node).env, **plain}
     cwd = str(Path(workdir, server.cwd)) if server.cwd else None
+    if cwd and here and server.container is None:
+        cwd = str(Path(cwd).resolve())
     return RankCommand(
         placement,
         argv,
         {name: value for name, value in env.items() if name not in secrets},
         secrets,
-        str(Path(cwd).resolve()) if cwd and here else cwd,
+        cwd,
     )
+
+
+def boxed(
+    context: Context,
+    variant: str,
+    boot_id: str,
+    command: RankCommand,
+    container: Container,
+    image: str,
+) -> RankCommand:
+    """Return a rank's command as that of a container of the image with this id.
+
+    Raises:
+        ConfigError: an option of `server.container.args` cannot be given.
+    """
+    inside = in_container(
+        container,
+        become=context.node_spec(command.placement.node).become,
+        variant=variant,
+        boot_id=boot_id,
+        image=image,
+        argv=command.argv,
+        env=command.env,
+        secret_names=command.secrets.keys(),
+        cwd=command.cwd,
+    )
+    return replace(command, argv=inside.argv, env={}, cwd=None, container=inside.container)

@@ -21,6 +21,7 @@ from servemap.model.server_spec import Secret
 from servemap.nodes.base import Node
 from servemap.onnode.redact import REDACTED, redact_text
 from servemap.server.context import Context
+from servemap.server.images import images_there
 
 FACTS_TIMEOUT_S = 600.0
 """Checksums of a large model are read once; later calls take them from the cache."""
@@ -115,7 +116,7 @@ def freeze_node(context: Context, node_id: str, output: Path, before: Path) -> N
     facts = take_facts(context, node_id)
     head = {"schema": SCHEMA, "node": node_id, "taken_ns": now}
     write_json_atomic(before, {**head, "state": take_state(context, node_id)})
-    write_json_atomic(output, {**head, "facts": facts})
+    write_json_atomic(output, {**head, "facts": facts, "images": images_there(context, node_id)})
 
 
 def snapshot_node(context: Context, node_id: str, output: Path) -> None:

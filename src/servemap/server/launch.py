@@ -64,6 +64,7 @@ def _record(
         "attached": bool(context.server(variant).attach),
         "argv": (served.argv if served else None) or (boot.argv if boot else []),
         "ranks": (served.ranks if served else None) or (boot.ranks if boot else []),
+        "images": boot.images if boot else {},
         "engine": context.server(variant).engine,
         "engine_version": served.engine_version if served else None,
         "boot_id": served.boot_id if served else (boot.boot_id if boot else None),

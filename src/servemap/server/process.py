@@ -11,6 +11,13 @@ from servemap.model.files import parse_json
 from servemap.nodes.base import Node, ProcessId
 
 SUPERVISOR_START_S = 10.0
+CONTAINER_END_S = 60.0
+"""Time beyond the grace for a runtime to stop and remove a container."""
+
+LOST = {
+    "client_lost": "the container was stopped because its client was lost",
+    "supervisor_lost": "the container was stopped because its supervisor was killed",
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,10 @@ def say_exit(state: dict[str, Any]) -> str:
     end = state.get("exit") or {}
     if end.get("reason") == "lease_expired":
         return "the server was stopped because nobody renewed its lease"
+    if end.get("reason") in LOST:
+        return LOST[end["reason"]]
+    if end.get("oom_killed"):
+        return "the server was killed because its container was out of memory"
     if end.get("signal") is not None:
         return f"the server was ended by signal {end['signal']}"
     if end.get("code") is not None:
@@ -108,10 +119,13 @@ def start(
     cwd: str | None,
     ttl_s: float,
     grace_s: float,
+    container: dict[str, Any] | None = None,
 ) -> Running:
     """Start a rank detached under the supervisor; it outlives this process.
 
-    `secrets` reach the server through its environment and are written to no file.
+    `secrets` reach the server through its environment and are written to no file. For a server in
+    a container, `argv` is the runtime's client, and `container` as in
+    `server.container.InContainer`; `env` is then the client's.
 
     Raises:
         LaunchError: the supervisor did not come up.
@@ -126,6 +140,7 @@ def start(
         "ttl_s": ttl_s,
         "boot_id": boot_id,
         "grace_s": grace_s,
+        **({"container": container} if container else {}),
     }
     spec_path = _path(workdir, f"{boot_id}.spec.json")
     node.write_text(spec_path, json.dumps(spec))
@@ -155,10 +170,12 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
     Raises:
         LaunchError: it is still there after its grace period and a kill.
     """
-    gone = node.stop(running.supervisor, grace_s + 10)
+    in_container = "container" in supervisor_state(node, workdir, running.boot_id)
+    gone = node.stop(running.supervisor, grace_s + (CONTAINER_END_S if in_container else 10))
     state = supervisor_state(node, workdir, running.boot_id)
     process = server_process(state)
-    if process is not None and node.alive(process):
+    # The processes of a container may be another user's: they are ended by its id, in the sweep.
+    if not in_container and process is not None and node.alive(process):
         gone = node.stop(process, grace_s) and gone
     if not gone:
         raise LaunchError(
@@ -166,15 +183,18 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
             f"{node.name}, pid {process.pid if process else '?'}",
             "end it by hand, then start again",
         )
-    _sweep(node, running, grace_s)
+    _sweep(node, running, grace_s, state.get("container"))
     forget(node, workdir)
-    return state
+    return supervisor_state(node, workdir, running.boot_id)
 
 
-def _sweep(node: Node, running: Running, grace_s: float) -> None:
-    """End what a killed supervisor left behind: workers in sessions of their own."""
+def _sweep(node: Node, running: Running, grace_s: float, container: dict[str, Any] | None) -> None:
+    """End what a killed supervisor left behind: workers in sessions of their own, containers."""
     argv = node.agent_argv("sweep", "--boot-id", running.boot_id, "--grace", str(grace_s))
-    done = node.run(argv, timeout_s=grace_s + 30)
+    if container is not None:
+        *before, name = container["runtime"]
+        argv += ["--runtime", name, *(["--become"] if before else [])]
+    done = node.run(argv, timeout_s=2 * grace_s + CONTAINER_END_S)
     if done.code != 0:
         raise LaunchError(
             f"processes of the server of variant {running.variant} are left: {done.stdout.strip()}",

@@ -11,10 +11,12 @@ from servemap.model.server_spec import ServerSpec
 from servemap.nodes.parallel import each
 from servemap.server import boots, process
 from servemap.server.admit import admit
-from servemap.server.commands import RankCommand, rank_commands
+from servemap.server.commands import RankCommand, boxed, rank_commands
+from servemap.server.container_image import Image
 from servemap.server.context import Context
 from servemap.server.ending import finish
 from servemap.server.events import append_event
+from servemap.server.images import image_check, present_images
 from servemap.server.nodes_gate import agreement, require_clean
 from servemap.server.patch_stage import swap_patches
 from servemap.server.ranks import standing
@@ -32,11 +34,20 @@ def start_server(
             boot is recorded as failed.
     """
     commands = rank_commands(context, variant, server, get_engine(server.engine))
+    boot_id = str(uuid.uuid4())
     agreed = agreement(context, variant, _patch_nodes(context, variant))
     require_clean(context, variant, server)
+    images: dict[str, Image] = {}
+    if server.container is not None:
+        images = present_images(context, variant, server.container)
+        agreed += image_check(context, images)
+        commands = [
+            boxed(context, variant, boot_id, one, server.container, images[one.placement.node].id)
+            for one in commands
+        ]
     boot = boots.Boot(
         variant,
-        str(uuid.uuid4()),
+        boot_id,
         context.session,
         context.plan.spec_sha256("launch", variant),
         next(command.argv for command in commands if command.placement.rank == 0),
@@ -44,6 +55,7 @@ def start_server(
         time.time_ns(),
         drift=found_drift,
         ranks=[command.record() for command in commands],
+        images={node_id: image.record() for node_id, image in images.items()},
     )
     boots.write_boot(context.run_dir, boot)
     append_event(context.run_dir, "launch", variant=variant, boot_id=boot.boot_id)
@@ -96,4 +108,5 @@ def _start_rank(context: Context, boot: boots.Boot, command: RankCommand) -> pro
         cwd=command.cwd,
         ttl_s=context.policy.lease_ttl_s,
         grace_s=context.policy.stop_grace_s,
+        container=command.container,
     )

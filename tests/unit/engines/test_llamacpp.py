@@ -51,11 +51,18 @@ def test_interpreter_of_the_spec_and_context_of_the_model() -> None:
     assert words[words.index("--context") + 1] == "8192"
 
 
+def test_in_a_container_the_paths_and_the_interpreter_are_those_inside() -> None:
+    container = Container(image="x", model_path="/models/tiny.gguf")
+    words = argv(ServerSpec(engine="llamacpp", container=container))
+    assert words[:5] == ["python3", "-m", "llamaserve", "--model", "/models/tiny.gguf"]
+    same = argv(ServerSpec(engine="llamacpp", python="/v/py", container=Container(image="x")))
+    assert (same[0], same[4]) == ("/v/py", "/w/.demo/tiny.gguf")
+
+
 @pytest.mark.parametrize(
     ("change", "key"),
     [
         ({"topology": Topology(tp=2)}, "server.topology.tp"),
-        ({"container": Container(image="x")}, "server.container"),
         ({"settings": Settings(kv_dtype="fp8")}, "server.settings.kv_dtype"),
         ({"args": {"max-active": 3}}, "server.args.max-active"),
         ({"args": {"rank": 1}}, "server.args.rank"),

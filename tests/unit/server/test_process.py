@@ -71,6 +71,29 @@ def test_a_server_that_outlives_its_supervisor_is_stopped_itself(
     assert node.stopped == [node.supervisor, node.server]
 
 
+CONTAINER = {"runtime": ["sudo", "-n", "podman"], "name": "n"}
+
+
+def test_a_container_is_named_to_its_supervisor(node: FakeNode, tmp_path: Path) -> None:
+    start(node, tmp_path, container=CONTAINER)
+    spec = json.loads((tmp_path / "server" / "b-1.spec.json").read_text())
+    assert (spec["boot_id"], spec["container"]) == ("b-1", CONTAINER)
+    start(node, tmp_path, boot_id="b2")
+    assert "container" not in json.loads((tmp_path / "server" / "b2.spec.json").read_text())
+
+
+def test_a_container_is_ended_by_its_id_and_not_by_its_process(
+    node: FakeNode, tmp_path: Path
+) -> None:
+    running = start(node, tmp_path, container=CONTAINER)
+    node.state_path.write_text(json.dumps({**node.state, "container": CONTAINER}))
+    swept: list[list[str]] = []
+    node.on_run["sweep"] = lambda argv: swept.append(argv) or "{}"
+    process.stop(node, str(tmp_path), running, 0.1)
+    assert node.stopped == [node.supervisor]
+    assert swept[0][-3:] == ["--runtime", "podman", "--become"]
+
+
 def test_what_does_not_end_is_named(node: FakeNode, tmp_path: Path) -> None:
     running = start(node, tmp_path)
     node.stubborn = {node.server}
@@ -86,6 +109,9 @@ def test_what_does_not_end_is_named(node: FakeNode, tmp_path: Path) -> None:
         ({"reason": "lease_expired", "code": 0}, "nobody renewed"),
         ({"reason": "exited", "signal": 9, "code": None}, "ended by signal 9"),
         ({"reason": "exited", "signal": None, "code": 0}, "exited with code 0"),
+        ({"reason": "client_lost", "signal": 9, "code": None}, "client was lost"),
+        ({"reason": "supervisor_lost", "signal": 9, "code": None}, "supervisor was killed"),
+        ({"reason": "exited", "signal": 9, "code": None, "oom_killed": True}, "out of memory"),
         (None, "process is gone"),
     ],
 )
