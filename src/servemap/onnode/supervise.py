@@ -12,6 +12,7 @@ the foreground, label `servemap.boot`, no `--rm`) as its `argv`. Its state also 
 process of the container is known, and that process from then on. What is stopped is the container,
 by its id; `exit` is how it ended, with `oom_killed`, and its reason may also be `client_lost` (the
 container went on without its client, and was stopped) or `supervisor_lost` (see container_guard).
+Containers that the runtime did not end are named under `exit.containers_left`.
 """
 
 import argparse
@@ -195,7 +196,7 @@ def end_server(
 ) -> Dict[str, Any]:
     """End what is left of the server and return its `exit` object."""
     of_container: Dict[str, Any] = {}
-    left: List[Dict[str, Any]] = []
+    containers_left: List[Dict[str, Any]] = []
     if container is not None:
         of_container = container.end(status is not None, spec["log"])
         if status is None:
@@ -204,16 +205,19 @@ def end_server(
             client = read_stat(server_pid)
             send([client] if client else [], signal.SIGKILL, set())
             status = collect(server_pid, SETTLE_S)
-        left = container.left()
+        containers_left = container.left()
         container.release()
         # The runtime's own helpers leave after their container; a signal might stop them half-way.
         collect(server_pid, SETTLE_S, everything=True)
     ended, stuck = stop_all(server_pid, spec["grace_s"])
-    left += [{"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in stuck]
     found = exit_record(status if status is not None else ended, reason)
     found.update(of_container)
-    if left:
-        found["left"] = left
+    if stuck:
+        found["left"] = [
+            {"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in stuck
+        ]
+    if containers_left:
+        found["containers_left"] = containers_left
     return found
 
 

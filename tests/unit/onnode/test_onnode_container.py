@@ -98,7 +98,7 @@ def test_a_container_that_cannot_be_removed_is_named(
 ) -> None:
     docker.set("stuck")
     start(supervised)
-    assert supervised.ended()["exit"]["left"] == [{"container": "cafe"}]
+    assert supervised.ended()["exit"]["containers_left"] == [{"id": "cafe"}]
 
 
 def test_a_daemon_that_is_down_is_not_an_end(supervised: Supervised, docker: Docker) -> None:
@@ -107,8 +107,8 @@ def test_a_daemon_that_is_down_is_not_an_end(supervised: Supervised, docker: Doc
     supervised.server()
     docker.set("down")
     process.terminate()
-    (left,) = supervised.ended()["exit"]["left"]
-    assert left["container"] == "servemap-v-b"
+    (left,) = supervised.ended()["exit"]["containers_left"]
+    assert left["name"] == "servemap-v-b"
     assert "Cannot connect to the Docker daemon" in left["error"]
 
 
