@@ -43,6 +43,9 @@ SPEC_KEYS = {
 }
 # Every descendant inherits it, so a stray of a boot is known even when its supervisor is dead.
 MARKER = "SERVEMAP_BOOT_ID"
+# setproctitle, which vLLM and SGLang name their workers with, writes over the environment that
+# /proc shows, and so over the mark, unless it is told not to (README of setproctitle, SPT_NOENV).
+KEEP_MARK = {"SPT_NOENV": "1"}
 WAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 AFTER_KILL_S = 5.0
 
@@ -65,7 +68,7 @@ def start_server(spec: Dict[str, Any]) -> "subprocess.Popen[bytes]":
         if os.getppid() != supervisor:
             os._exit(1)
 
-    environment = dict(os.environ)
+    environment = dict(os.environ, **KEEP_MARK)
     environment.update(spec["env"])
     environment[MARKER] = spec["boot_id"]
     with open(spec["log"], "ab") as log:
