@@ -98,6 +98,20 @@ def test_plan_of_a_profile(servemap: Any) -> None:
     assert (code, "config/config.yaml" in said) == (1, True)
 
 
+def test_where_a_profile_lies(servemap: Any) -> None:
+    Path("c.yaml").write_text(yaml.safe_dump(campaign()))
+    folder = Path("profiles/site")
+    folder.mkdir(parents=True)
+    (folder / "config.v8+.yaml").write_text("configfile: none.yaml\n")
+    assert "none.yaml" in servemap("plan", "--profile", "site")[1]
+    (folder / "profile.v9+.yaml").write_text("configfile: c.yaml\n")
+    (folder / "profile.yaml").write_text("configfile: none.yaml\n")
+    for given in ("site", "profiles/site", "profiles/site/profile.v9+.yaml"):
+        assert servemap("plan", "--profile", given)[0] == 0
+    Path("site").symlink_to("profiles/site")
+    assert servemap("plan", "--profile", "site")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
