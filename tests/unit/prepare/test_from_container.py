@@ -20,6 +20,7 @@ from servemap.nodes.base import Node
 from servemap.prepare.from_container import draft_from_container
 from servemap.prepare.node_draft import node_specs, rails_of
 from tests.fakes import FarNode
+from tests.parts import need
 from tests.unit.cli.test_cli import call
 
 SECRETS = ("hf_abcdefghijkl", "topsecret")
@@ -215,22 +216,12 @@ def test_rails() -> None:
     assert rails_of({}, "mlx5_0") == ([], False)
 
 
-CONF = """[containers]
-default_ulimits = []
-[engine]
-cgroup_manager = "cgroupfs"
-"""
-
-
 @pytest.fixture
 def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A real podman with a storage of its own, and a created container `served`."""
+    monkeypatch.setenv("CONTAINERS_CONF", need("podman"))
     program = shutil.which("podman")
-    if program is None or os.geteuid():
-        pytest.skip("part 'podman' is missing: no podman here, or not root")
-    conf = tmp_path / "containers.conf"
-    conf.write_text(CONF)
-    monkeypatch.setenv("CONTAINERS_CONF", str(conf))
+    assert program is not None
     store = tmp_path / "podman"
     base = [program, "--root", f"{store}/root", "--runroot", f"{store}/run"]
     folder = tmp_path / "bin"
