@@ -10,7 +10,8 @@ from servemap.onnode.survey_software import get
 from servemap.prepare.draft import render_draft, slug
 from servemap.prepare.small_cases import small_cases
 
-PATHS = ("/v1/models", "/props", "/get_server_info", "/version")
+PATHS = ("/v1/models", "/props", "/get_server_info", "/server_info", "/version")
+"""SGLang has its settings at one of the pages `server_info`, by version."""
 GUESSED_CONTEXT = 4096
 VOCAB = (1000, 30_000)
 """The range that `model.vocab` has by default."""
@@ -65,7 +66,7 @@ def read_answers(answers: dict[str, Any]) -> Served:
     models = served_models(answers["/v1/models"])
     first = models[0]
     props = _mapping(answers.get("/props"))
-    info = _mapping(answers.get("/get_server_info"))
+    info = _mapping(answers.get("/get_server_info") or answers.get("/server_info"))
     meta = _mapping(first.get("meta"))
     notes = []
     if len(models) > 1:

@@ -17,6 +17,7 @@ from servemap.model.campaign import Campaign
 from servemap.model.errors import ConfigError, ConnectionLostError, NodeError
 from servemap.model.server_spec import NodeSpec, Secret
 from servemap.nodes.base import Node
+from servemap.onnode import survey_software
 from servemap.prepare.from_container import draft_from_container
 from servemap.prepare.node_draft import node_specs, rails_of
 from tests.fakes import FarNode
@@ -265,6 +266,11 @@ def test_podman_itself(podman: None, tmp_path: Path) -> None:
     assert campaign.model.path == str(tmp_path / "files" / "x")
     assert campaign.server.env == {"NCCL_DEBUG": "INFO", "HF_TOKEN": Secret(secret="HF_TOKEN")}
     assert campaign.server.topology.tp == 2
+    there = survey_software.runtime(["podman"], ["localhost/made:1", "none:1"])
+    assert there["error"] is None
+    assert there["images"]["none:1"] is None
+    assert there["images"]["localhost/made:1"]["id"].startswith("sha256:")
+    assert len(there["images"]["localhost/made:1"]["digests"]) == 1
 
 
 def test_the_command_and_the_workflow(

@@ -45,6 +45,7 @@ def test_an_engine_is_known_by_its_pages() -> None:
     for path, page, engine in (
         ("/props", LLAMA["/props"], "llamacpp"),
         ("/get_server_info", SGLANG["/get_server_info"], "sglang"),
+        ("/server_info", SGLANG["/get_server_info"], "sglang"),
         ("/version", VLLM["/version"], "vllm"),
         ("/version", [], None),
     ):
