@@ -105,5 +105,6 @@ def init(
     write_draft(output, text, force)
     # The head of the file explains the word.
     changes = sum("CHANGE" in line for line in text.splitlines()[2:])
-    typer.echo(f"written: {output}" + (f"; {changes} places are marked CHANGE" if changes else ""))
+    marked = f"; lines marked CHANGE: {changes}" if changes else ""
+    typer.echo(f"written: {output}{marked}")
     typer.echo(f"next: servemap doctor --configfile {output}")

@@ -13,8 +13,8 @@ from servemap.prepare.small_cases import small_cases
 PATHS = ("/v1/models", "/props", "/get_server_info", "/server_info", "/version")
 """SGLang has its settings at one of the pages `server_info`, by version."""
 GUESSED_CONTEXT = 4096
-VOCAB = (1000, 30_000)
-"""The range that `model.vocab` has by default."""
+LAST_TOKEN = 30_000
+"""Where the range of `model.vocab` ends by default; its start keeps clear of special tokens."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,8 @@ def draft_from_url(given: str) -> str:
     url = given.rstrip("/").removesuffix("/v1")
     served = read_answers(ask_server(url))
     context = served.context or GUESSED_CONTEXT
-    low, high = VOCAB
-    small = served.vocab is not None and served.vocab < high
-    vocab = [min(low, served.vocab // 10), served.vocab] if small and served.vocab else None
+    last = served.vocab
+    vocab = [last * 3 // 10, last] if last is not None and last < LAST_TOKEN else None
     return render_draft(
         "attach.yaml.j2",
         url=url,

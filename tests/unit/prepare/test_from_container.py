@@ -293,7 +293,7 @@ def test_the_command_and_the_workflow(
         str(path),
     )
     assert code == 0, said
-    assert "places are marked CHANGE" in said
+    assert "; lines marked CHANGE: " in said
     root = Path(__file__).parents[3]
     argv = [sys.executable, "-m", "snakemake", "-n", "--quiet", "--cores", "1", "phase1"]
     done = subprocess.run(
