@@ -84,8 +84,8 @@ def main(argv: List[str]) -> int:
     """Run `sweep` and print what was met and what is left; 1 when something is left.
 
     Output (JSON): `{"schema", "boot_id", "met": [{"pid", "start", "comm"}], "left": [...]}` and
-    what `sweep_containers` returns. Every runtime on PATH is asked unless an option tells; where the
-    one that `--runtime` names does not answer, that counts as something left.
+    what `sweep_containers` returns. Every runtime on PATH is asked unless an option tells; that the
+    one named by `--runtime` does not answer counts as something left.
     """
     parser = argparse.ArgumentParser(prog="sweep")
     parser.add_argument("--boot-id", required=True)
