@@ -183,17 +183,19 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
             f"{node.name}, pid {process.pid if process else '?'}",
             "end it by hand, then start again",
         )
-    _sweep(node, running, grace_s, state.get("container"))
+    _sweep(node, running, grace_s, state)
     forget(node, workdir)
     return supervisor_state(node, workdir, running.boot_id)
 
 
-def _sweep(node: Node, running: Running, grace_s: float, container: dict[str, Any] | None) -> None:
+def _sweep(node: Node, running: Running, grace_s: float, state: dict[str, Any]) -> None:
     """End what a killed supervisor left behind: workers in sessions of their own, containers."""
     argv = node.agent_argv("sweep", "--boot-id", running.boot_id, "--grace", str(grace_s))
-    if container is not None:
-        *before, name = container["runtime"]
+    if "container" in state:
+        *before, name = state["container"]["runtime"]
         argv += ["--runtime", name, *(["--become"] if before else [])]
+    elif state:
+        argv.append("--bare")
     done = node.run(argv, timeout_s=2 * grace_s + CONTAINER_END_S)
     if done.code != 0:
         raise LaunchError(

@@ -191,6 +191,13 @@ def test_a_runtime_that_does_not_answer_matters_where_it_ran_the_server(docker: 
     assert swept("--runtime", "docker")[0] == 1
 
 
+def test_no_runtime_is_asked_for_a_bare_server(docker: Docker) -> None:
+    docker.set("there")
+    code, answer = swept("--bare")
+    assert (code, answer["containers"], answer["unknown"]) == (0, [], {})
+    assert not docker.there("calls")
+
+
 @given(st.text(max_size=40).filter(lambda text: "{" not in text))
 def test_garbage_is_no_container(text: str) -> None:
     with pytest.raises(ValueError):
