@@ -175,6 +175,7 @@ def test_a_worker_that_lives_in_another_time_and_then_is_set_back(lab: Lab) -> N
     assert abs(worker["offset_ns"] - HOUR_NS) < 10**9
     assert abs(worker["drift_ns"] + HOUR_NS // 2) < 10**9
     assert abs(worker["step_ns"] + HOUR_NS // 2) < 10**9
+    assert worker["set_ns"] == worker["step_ns"]
     assert worker["rate_ns"] == 0, "a step is no rate"
     begun, ended = meta["started_ns"], meta["ended_ns"]
     (segment,) = meta["segments"]
