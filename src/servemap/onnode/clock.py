@@ -1,5 +1,6 @@
 """The node's clock: the one source of epoch stamps, and `clock`, which says them line by line."""
 
+import argparse
 import os
 import sys
 import time
@@ -22,8 +23,9 @@ def epoch_ns() -> int:
     return time.time_ns() + skew_ns
 
 
-def main(_argv: List[str]) -> int:
+def main(argv: List[str]) -> int:
     """Answer each line of stdin with the epoch ns at which it came; 0 at its end."""
+    argparse.ArgumentParser(prog="clock").parse_args(argv)
     for _ in sys.stdin:
         print(epoch_ns(), flush=True)
     return 0
