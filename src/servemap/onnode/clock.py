@@ -1,31 +1,36 @@
-"""The node's clock: the one source of epoch stamps, and `clock`, which says them line by line."""
+"""The clock of this node: every epoch stamp that the node writes is of `epoch_ns`.
 
-import argparse
+`clock` answers each line of stdin with the time, for a controller that compares the clocks.
+"""
+
 import os
 import sys
 import time
 from typing import List
 
+# Tests on one machine set the clock of a "node" apart with it; nanoseconds, as text.
 SKEW_FILE = "SERVEMAP_CLOCK_SKEW_FILE"
-"""Variable that names a file with nanoseconds to add, so that tests can step a node's clock."""
 
 
 def epoch_ns() -> int:
-    """Return the epoch time of this node's clock, ns."""
+    """Return the time of this node, ns since 1970, plus what the file named in SKEW_FILE holds."""
     path = os.environ.get(SKEW_FILE)
-    if not path:
-        return time.time_ns()
+    return time.time_ns() + (_skew_ns(path) if path else 0)
+
+
+def _skew_ns(path: str) -> int:
     try:
         with open(path, encoding="ascii") as handle:
-            skew_ns = int(handle.read())
+            return int(handle.read())
     except (OSError, ValueError):
-        skew_ns = 0
-    return time.time_ns() + skew_ns
+        return 0
 
 
 def main(argv: List[str]) -> int:
-    """Answer each line of stdin with the epoch ns at which it came; 0 at its end."""
-    argparse.ArgumentParser(prog="clock").parse_args(argv)
-    for _ in sys.stdin:
+    """Answer each line with `epoch_ns` until the end of the input."""
+    if argv:
+        print("usage: clock", file=sys.stderr)
+        return 2
+    while sys.stdin.readline():
         print(epoch_ns(), flush=True)
     return 0
