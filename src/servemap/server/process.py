@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from servemap.model.errors import LaunchError
+from servemap.model.errors import ConnectionLostError, LaunchError, NodeError
 from servemap.model.files import parse_json
 from servemap.nodes.base import Node, ProcessId
 
 SUPERVISOR_START_S = 10.0
+TOUCH_S = 10.0
 CONTAINER_END_S = 60.0
 """Time beyond the grace for a runtime to stop and remove a container."""
 
@@ -47,8 +48,15 @@ def log_path(workdir: str, boot_id: str) -> str:
 
 
 def renew(node: Node, workdir: str) -> None:
-    """Tell the supervisor that somebody still wants the server."""
-    node.write_text(heartbeat_path(workdir), f"{time.time_ns()}\n")
+    """Tell the supervisor that somebody still wants the server; needs no room on a full disk."""
+    path = heartbeat_path(workdir)
+    try:
+        node.write_text(path, f"{time.time_ns()}\n")
+    except ConnectionLostError:
+        raise
+    except NodeError:
+        if node.run(["touch", "-c", "--", path], timeout_s=TOUCH_S).code != 0:
+            raise
 
 
 def read_running(node: Node, workdir: str) -> Running | None:
@@ -62,8 +70,16 @@ def read_running(node: Node, workdir: str) -> Running | None:
 
 
 def forget(node: Node, workdir: str) -> None:
-    """Note on the node that no server of ours is left there."""
-    node.write_text(_path(workdir, "current.json"), "{}\n")
+    """Note on the node that no server of ours is left there.
+
+    Where the disk takes no note, the old one stays: it names a process that is gone.
+    """
+    try:
+        node.write_text(_path(workdir, "current.json"), "{}\n")
+    except ConnectionLostError:
+        raise
+    except NodeError:
+        return
 
 
 def supervisor_state(node: Node, workdir: str, boot_id: str) -> dict[str, Any]:

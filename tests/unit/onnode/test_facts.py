@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,27 @@ def test_environment_is_picked_by_prefix_and_redacted(monkeypatch: pytest.Monkey
     found = facts_software.environment(["NCCL_"])
     assert found == {"NCCL_A": "1", "NCCL_TOKEN": "<redacted>", "NCCL_URL": "http://<redacted>@h"}
     assert facts_software.environment([]) == {}
+
+
+def test_what_podman_leaves_in_a_session_of_its_own_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "podman"
+    pid_file = tmp_path / "pid"
+    script = (
+        f"setsid sh -c 'echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep 600'"
+    )
+    tool.write_text(
+        f"#!/bin/sh\n{script} >/dev/null 2>&1 </dev/null &\n"
+        f"while [ ! -e {pid_file} ]; do sleep 0.01; done\necho '[]'\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert facts_software.containers()["podman"] == {"running": []}
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid_file.read_text().strip()}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_tools_answer_hang_fail_or_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
