@@ -73,7 +73,7 @@ def _facts(node: Node, *args: str) -> dict[str, Any]:
     facts = agent_json(node, "facts", *args, timeout_s=FACTS_TIMEOUT_S)
     if not isinstance(facts, dict):
         raise NodeError(
-            "the agent's facts are no object",
+            f"the agent gave no facts: {str(facts)[:100]}",
             f"node {node.name}",
             "see what the login shell of that user prints; nothing else may write to stdout",
         )
