@@ -23,7 +23,7 @@ from servemap.measure.folders import bring, raw_on
 from servemap.measure.job import Job
 from servemap.measure.load import load_spec
 from servemap.measure.patience import Patience
-from servemap.measure.reasons import client_reasons, server_down, server_reasons
+from servemap.measure.reasons import client_reasons, full_disks, server_down, server_reasons
 from servemap.measure.record import Attempt
 from servemap.model.errors import OrphanedError
 from servemap.nodes.base import ProcessId
@@ -187,6 +187,8 @@ def finish_load(
         for name, record in records.items()
         if record["required"] and record["status"] != "ok"
     ]
+    if reasons:
+        reasons += full_disks(context, list(load.collectors))
     return {
         "status": "failed" if reasons else "ok",
         "reasons": reasons,
