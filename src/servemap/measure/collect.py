@@ -69,6 +69,7 @@ def collector_spec(
     metrics_url: str | None,
     heartbeat: str,
     until: str | None,
+    gone_s: float,
     max_s: float,
 ) -> dict[str, Any]:
     """Return the agent's `collect` spec; a collector whose source is missing is left out.
@@ -81,6 +82,7 @@ def collector_spec(
         metrics_url: the engine's metrics; None on all nodes but the head.
         heartbeat: the file on that node that keeps its server from being stopped.
         until: the file there whose appearance ends them; None where it appears on another node.
+        gone_s: how long after the end of the server there they end too: no controller may be left.
         max_s: after which they end in any case.
     """
     runs: list[dict[str, Any]] = []
@@ -98,6 +100,7 @@ def collector_spec(
         "ready_file": f"{out}/collect.ready",
         "renew": heartbeat,
         **({} if until is None else {"until": until}),
+        "server": {"pids": pids, "gone_s": gone_s},
         "max_s": max_s,
         "collectors": runs,
     }

@@ -91,6 +91,7 @@ def start_load(
             metrics_url=endpoints.metrics if name == context.plan.head else None,
             heartbeat=process.heartbeat_path(context.workdir(name)),
             until=f"{raw}/client.json" if name == load_node else None,
+            gone_s=context.policy.lease_ttl_s,
             max_s=case["case_timeout_s"] + 2 * MARGIN_S,
         )
         collectors = start_collectors(node, spec)

@@ -2,7 +2,8 @@
 
 Spec (JSON): `{"schema": 1, "out": DIR, "node": NAME, "ready_file": FILE, "collectors": [...]}` and
 optionally `"renew": FILE`, a heartbeat that is touched while sampling goes on, `"until": FILE`,
-whose appearance ends it as SIGTERM does, and `"max_s": N`, after which it ends in any case.
+whose appearance ends it as SIGTERM does, `"server": {"pids": [...], "gone_s": N}`, whose end ends
+it N seconds later, and `"max_s": N`, after which it ends in any case.
 Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s) and `command`
 (argv). Each writes OUT/NAME.jsonl; every line carries t_ns (epoch) and mono_ns. The ready file
 holds one instant on both clocks, from which the lines' times can be rebuilt after a step of the
@@ -26,6 +27,7 @@ from .files import read_spec, write_json_atomic
 from .load_clock import Anchor, take_anchor
 from .proc_sampler import ProcSampler
 from .sources import CommandSource, HttpSource
+from .watched import Watched
 
 SPEC_KEYS = {"out": str, "node": str, "ready_file": str, "collectors": list}
 KIND_KEYS = {
@@ -176,6 +178,7 @@ def catch_stop() -> int:
 def watch(collectors: List[Collector], spec: Dict[str, Any], told: int, anchor: Anchor) -> None:
     """Return when it is time to end; keep the ready file, the heartbeat and the early ends."""
     deadline_s = time.monotonic() + spec.get("max_s", float("inf"))
+    server = Watched(**spec.get("server", {"pids": [], "gone_s": 0.0}))
     events = Sink(os.path.join(spec["out"], "collect.events.jsonl"))
     reported = set()
     ready = False
@@ -197,7 +200,7 @@ def watch(collectors: List[Collector], spec: Dict[str, Any], told: int, anchor: 
                         "error": collector.record["error"],
                     }
                 )
-        if time.monotonic() > deadline_s:
+        if time.monotonic() > deadline_s or server.gone():
             break
         if "renew" in spec:
             renew(spec["renew"])

@@ -73,10 +73,11 @@ def test_the_spec_leaves_out_what_has_nothing_to_read() -> None:
     chosen = chosen_collectors(of())
     spec = collector_spec(
         chosen, node="n1", raw="/raw", pids=[7], metrics_url=None, heartbeat="/h",
-        until="/raw/client.json", max_s=9,
+        until="/raw/client.json", gone_s=5, max_s=9,
     )  # fmt: skip
     assert [(item["name"], item["root_pids"]) for item in spec["collectors"]] == [("proc", [7])]
     assert (spec["renew"], spec["max_s"]) == ("/h", 9)
+    assert spec["server"] == {"pids": [7], "gone_s": 5}
     assert (spec["out"], spec["until"]) == ("/raw/telemetry/n1", "/raw/client.json")
     assert spec["ready_file"] == "/raw/telemetry/n1/collect.ready"
     assert [item.name for item in runnable(chosen, None)] == ["proc"]

@@ -17,6 +17,7 @@ from agent_process import WAIT_S, agent_argv, wait_for
 
 from servemap.onnode.collect import check_collectors
 from servemap.onnode.ident import read_stat
+from servemap.onnode.watched import Watched
 
 Starter = Callable[..., subprocess.Popen[bytes]]
 TICKING = "import time\nfor n in range(10**6): print('tick', n, flush=True); time.sleep(0.02)"
@@ -212,6 +213,36 @@ def test_collecting_ends_by_itself_and_renews_the_heartbeat(
     assert process.wait(WAIT_S) == 0
     summary = json.loads((tmp_path / "out" / "collectors.json").read_text())
     assert summary["collectors"]["proc"]["samples"] > 0
+
+
+def test_collecting_ends_after_the_server_that_it_watches(
+    collecting: Starter, tmp_path: Path
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as server:
+        try:
+            process = collecting(
+                {"name": "proc", "kind": "proc", "interval_s": 0.05, "root_pids": [server.pid]},
+                server={"pids": [server.pid, 0], "gone_s": 0.2},
+            )
+            ready(tmp_path)
+            assert process.poll() is None
+        finally:
+            server.kill()
+    assert process.wait(WAIT_S) == 0
+    summary = json.loads((tmp_path / "out" / "collectors.json").read_text())
+    assert summary["collectors"]["proc"]["status"] == "ok"
+
+
+def test_who_watches_none_or_waits_sees_nobody_gone() -> None:
+    assert not Watched([], 0).gone()
+    with subprocess.Popen(["sleep", "600"]) as server:
+        at_once, later = Watched([server.pid], 0), Watched([server.pid], 600)
+        assert not at_once.gone()
+        server.kill()
+    assert at_once.gone()
+    assert not later.gone()
+    # Nobody that ran before.
+    assert not Watched([server.pid], 0).gone()
 
 
 def test_full_disk_fails_the_collector_in_one_line(tmp_path: Path) -> None:
