@@ -32,6 +32,10 @@ def _python38() -> str | None:
     return None
 
 
+def _sshd() -> str | None:
+    return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
 def _gpu() -> str | None:
     tool = shutil.which("nvidia-smi")
     if tool and not subprocess.run([tool, "-L"], capture_output=True).returncode:
@@ -53,6 +57,7 @@ PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "corpus": (_corpus, "SERVEMAP_CORPUS names no folder of recorded tool output"),
     "python38": (_python38, "no Python 3.8 here; SERVEMAP_PYTHON38 may name one"),
     "mount": (_mount, "a small file system can be mounted by root only"),
+    "sshd": (_sshd, "there is no sshd (package openssh-server)"),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }
 
