@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import psutil
 
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes.ssh import SshNode
+from tests.parts import need
 
 WAIT_S = 20.0
 HOST = "127.0.0.1"
@@ -78,9 +80,7 @@ class Sshd:
     def start(self) -> None:
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-        assert program is not None
-        argv = [program, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        argv = [need("sshd"), "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -99,7 +99,8 @@ class Sshd:
             node.close()
         if self._process is not None:
             for process in [*self.children(), psutil.Process(self._process.pid)]:
-                process.send_signal(signal.SIGKILL)
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGKILL)
             self._process.wait()
 
     def children(self) -> list[psutil.Process]:
@@ -110,6 +111,10 @@ class Sshd:
     def connections(self) -> list[psutil.Process]:
         """The sshd processes of the connections."""
         return [child for child in self.children() if child.name() == "sshd"]
+
+    def logins(self) -> int:
+        """How often somebody was let in."""
+        return (self.folder / "log").read_text().count("Accepted publickey")
 
     def spec(self, **keys: Any) -> NodeSpec:
         values: dict[str, Any] = {
