@@ -13,9 +13,11 @@ import time
 from typing import Any, BinaryIO, List, NamedTuple, Optional, Sequence, Union
 
 from .ident import is_alive, read_stat
+from .probe import end_rest
 
 LABEL = "servemap.boot"
 CALL_S = 30.0
+QUESTIONS = ("ps", "inspect")
 SETTLE_S = 5.0
 POLL_S = 0.1
 
@@ -81,6 +83,8 @@ def call(
         raise RuntimeFailedError(
             "%s gave no answer within %g s" % (" ".join(argv[:4]), timeout_s)
         ) from None
+    if words[0] in QUESTIONS:
+        end_rest(process.pid)
     texts = [(data or b"").decode("utf-8", "replace") for data in (stdout, stderr)]
     return subprocess.CompletedProcess(argv, process.returncode, texts[0], texts[1])
 

@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from servemap.onnode import facts_host, facts_models, facts_software, facts_state, probe
 from servemap.onnode.facts import section
+from servemap.onnode.ident import read_stat
 
 X86 = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -166,6 +168,18 @@ def test_environment_is_picked_by_prefix_and_redacted(monkeypatch: pytest.Monkey
     found = facts_software.environment(["NCCL_"])
     assert found == {"NCCL_A": "1", "NCCL_TOKEN": "<redacted>", "NCCL_URL": "http://<redacted>@h"}
     assert facts_software.environment([]) == {}
+
+
+def test_a_tool_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stay = tmp_path / "stay"
+    stay.write_text("#!/bin/sh\nsleep 600 >/dev/null 2>&1 </dev/null &\necho $!\n")
+    stay.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    left = int(probe.run_tool(["stay"])["stdout"])
+    deadline = time.monotonic() + 10
+    while (stat := read_stat(left)) is not None and stat.state not in "ZX":
+        assert time.monotonic() < deadline, "it goes on"
+        time.sleep(0.01)
 
 
 def test_tools_answer_hang_fail_or_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
