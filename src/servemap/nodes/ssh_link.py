@@ -72,7 +72,7 @@ class Link:
             self._slots.acquire()
         try:
             with self._watched(), self._losing():
-                channel = self._transport.open_session(timeout=CHANNEL_S)
+                channel = self._open()
                 try:
                     yield channel
                 finally:
@@ -80,6 +80,15 @@ class Link:
         finally:
             if not urgent:
                 self._slots.release()
+
+    def _open(self) -> Any:
+        begun = time.monotonic()
+        try:
+            return self._transport.open_session(timeout=CHANNEL_S)
+        except paramiko.SSHException:
+            if self._why is None and time.monotonic() - begun >= CHANNEL_S:
+                self._why = f"no answer within {CHANNEL_S:g} s"
+            raise
 
     @contextmanager
     def _losing(self) -> Iterator[None]:
