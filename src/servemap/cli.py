@@ -1,6 +1,7 @@
 """The command `servemap`: what people ask for beside Snakemake's own targets."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from servemap.model.results import RESULTS, run_dir
 from servemap.report.render import render
 from servemap.scripting import say_os_error
 from servemap.server.context import Context
+from servemap.server.leftover import left_running
 from servemap.server.stop import request_stop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -104,7 +106,11 @@ def status(run: RunName = None) -> None:
     context = run_context(folder)
     repeats = state.planned_repeats(context)
     print(f"run {context.run}")
-    print(cli_show.status_lines(state.live(context), repeats))
+    live = state.live(context)
+    print(cli_show.status_lines(live, repeats))
+    left = "" if live.running else cli_show.left_lines(left_running(context), time.time_ns())
+    if left:
+        print(left)
     print(result_table(folder, context.plan.rows(), cli_show.outdated(repeats), last=5))
 
 

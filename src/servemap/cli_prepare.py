@@ -1,5 +1,6 @@
 """The commands of `servemap` that are used before a campaign: doctor, init."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -21,19 +22,43 @@ Profile = Annotated[
     str | None, typer.Option("--profile", help="Profile whose campaign file is meant: cluster.")
 ]
 
+PROFILE = re.compile(r"(?P<name>profile|config)(?:\.v(?P<version>\d+)\+)?\.yaml")
+
 
 def campaign_file(configfile: Path | None, profile: str | None) -> Path:
-    """Return the campaign file that Snakemake would read for the same options."""
+    """Return the campaign file that Snakemake would read for the same options.
+
+    Raises:
+        ConfigError: there is no such profile, or it cannot be read.
+    """
     if configfile is not None:
         return configfile
     if profile is not None:
-        settings = read_yaml(Path(profile) / "profile.yaml")
-        given = settings.get("configfile")
+        given = read_yaml(profile_file(profile)).get("configfile")
         if isinstance(given, list):
             given = given[-1] if given else None
         if given is not None:
             return Path(str(given))
     return Path("config/config.yaml")
+
+
+def profile_file(profile: str) -> Path:
+    """Return a profile's file: in the folder or link of that name, else below `profiles`.
+
+    As Snakemake does, `profile.yaml` and `config.yaml` count, also with a version in the name, of
+    which the newest is taken.
+    """
+    if Path(profile).is_file():
+        return Path(profile)
+    for folder in (Path(profile), Path("profiles") / profile):
+        found = {
+            (int(match["version"] or 0), match["name"]): path
+            for path in (folder.iterdir() if folder.is_dir() else ())
+            if (match := PROFILE.fullmatch(path.name))
+        }
+        if found:
+            return found[max(found)]
+    return Path(profile) / "profile.yaml"
 
 
 def doctor(configfile: ConfigFile = None, profile: Profile = None) -> None:
@@ -80,5 +105,6 @@ def init(
     write_draft(output, text, force)
     # The head of the file explains the word.
     changes = sum("CHANGE" in line for line in text.splitlines()[2:])
-    typer.echo(f"written: {output}" + (f"; {changes} places are marked CHANGE" if changes else ""))
+    marked = f"; lines marked CHANGE: {changes}" if changes else ""
+    typer.echo(f"written: {output}{marked}")
     typer.echo(f"next: servemap doctor --configfile {output}")

@@ -7,6 +7,7 @@ from tabulate import tabulate
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.attempts import State
 from servemap.model.plan import CaseKey, PhaseItems
+from servemap.server.leftover import LeftServer, NotAsked
 
 WORDS: dict[State, str] = {
     "done": "done",
@@ -120,6 +121,22 @@ def status_lines(live: Live, rows: list[PlannedRepeat]) -> str:
         lines.append(f"expected to end in {duration(sum(row.expected_s for row in left))}")
     if live.stop_reason:
         lines.append(f"asked to stop after this case: {live.stop_reason}")
+    return "\n".join(lines)
+
+
+def left_lines(left: Iterable[LeftServer | NotAsked], now_ns: int) -> str:
+    """Return what a controller that is gone left running on the nodes; empty for nothing."""
+    lines = []
+    for one in left:
+        if isinstance(one, NotAsked):
+            lines.append(f"node {one.node}: what runs there is not known: {one.reason}")
+        else:
+            age = duration(max(0, now_ns - one.since_ns) / 1e9)
+            lines.append(
+                f"node {one.node}: the server of {one.variant} still runs, pid {one.pid}, for "
+                f"{age} (boot {one.boot_id}); `snakemake` takes it up again, `snakemake teardown` "
+                "ends it"
+            )
     return "\n".join(lines)
 
 

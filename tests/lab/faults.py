@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from tests.lab.lab import SKEW_FILE, Lab, LabError, User
@@ -14,12 +15,17 @@ def fill_disk(lab: Lab, node: str, leave_bytes: int) -> None:
     """Fill a node's disk up to so many bytes; its /tmp and /run are file systems of their own."""
     ballast = lab.path(node, BALLAST)
     with ballast.open("wb") as file:
-        stat = os.fstatvfs(file.fileno())
-        free = stat.f_bavail * stat.f_frsize
-        if free < leave_bytes:
-            raise LabError(f"only {free} bytes are free on {node}")
-        if free > leave_bytes:
-            os.posix_fallocate(file.fileno(), 0, free - leave_bytes)
+        if _free_bytes(file.fileno()) < leave_bytes:
+            raise LabError(f"less than {leave_bytes} bytes are free on {node}")
+        # What runs there writes meanwhile, and then less is free than was just seen.
+        while (free := _free_bytes(file.fileno()) - leave_bytes) > 0:
+            with suppress(OSError):
+                os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, free)
+
+
+def _free_bytes(descriptor: int) -> int:
+    stat = os.fstatvfs(descriptor)
+    return stat.f_bavail * stat.f_frsize
 
 
 def free_disk(lab: Lab, node: str) -> None:

@@ -203,10 +203,12 @@ def check_collectors(
 def check_clocks(clock: dict[str, Any], limits: dict[str, float]) -> list[Check]:
     """Check of every node's clock how far it drifted from the head's while the case ran.
 
-    A step of the clock is taken out of it: times are rebuilt over it, so it misplaces nothing.
+    What comes from clocks that were set is taken out of it: times are rebuilt over such a step, so
+    it misplaces nothing, and it is noted.
 
     Args:
-        clock: meta.json's `clock` by node; the head itself and old records have no drift.
+        clock: meta.json's `clock` by node; the head is checked only where it was set, and records
+            of older versions have no drift.
         limits: limits by name.
     """
     checks: list[Check] = []
@@ -214,11 +216,12 @@ def check_clocks(clock: dict[str, Any], limits: dict[str, float]) -> list[Check]
     for node, record in sorted(clock.items()):
         fields = mapping(record)
         drift, error = integer(fields.get("drift_ns")), integer(fields.get("drift_error_ns"))
-        if drift is None or error is None or fields.get("reference") == node:
+        own = integer(fields.get("set_ns")) or 0
+        if drift is None or error is None or (fields.get("reference") == node and not own):
             continue
         step = integer(fields.get("step_ns")) or 0
         drifted = abs(drift - step) / 1e6
-        notes = [f"the clock was set by {step / 1e6:.1f} ms, and times rebuilt"] if step else []
+        notes = [f"the clock was set by {own / 1e6:.1f} ms, and times rebuilt"] if own else []
         if abs(drift - step) <= error:
             notes.append(f"within its error of {error / 1e6:.2f} ms")
         checks.append(

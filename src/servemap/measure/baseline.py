@@ -1,13 +1,17 @@
 """TCP baselines between the campaign's nodes, with no server of ours on the cards."""
 
 import time
+from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from servemap.measure.patience import away
 from servemap.model import results
 from servemap.model.attempts import keep_record
 from servemap.model.canon import write_json_atomic
+from servemap.model.cases import BaselineSpec
+from servemap.model.check_nodes import LOOPBACK
 from servemap.model.errors import NodeError, ServemapError
 from servemap.model.files import parse_json
 from servemap.model.protocol import SCHEMA
@@ -18,15 +22,22 @@ from servemap.server.locks import server_lock
 from servemap.server.stop import stop_request
 
 READY_S = 10.0
+READY_POLL_S = 0.02
+FAR_READY_POLL_S = 0.1
+IDLE_EXIT_S = 30
 
 
 def run_baseline(context: Context, name: str, token: int, output: Path) -> None:
-    """Measure one baseline and write its result, also when it failed; `token` as for a case."""
+    """Measure one baseline and write its result, also when it failed; `token` as for a case.
+
+    A pair of nodes that cannot be measured is named in the reasons and costs no other its result.
+    """
     spec = context.plan.baselines[name]
     started_ns = time.time_ns()
     pairs: list[dict[str, Any]] = []
     reasons: list[str] = []
-    status, cause = "ok", None
+    status = "ok"
+    cause: str | None = None
     with server_lock(context.run_dir, f"baseline {name}"):
         request = stop_request(context.run_dir, context.session)
         if request is not None:
@@ -34,10 +45,18 @@ def run_baseline(context: Context, name: str, token: int, output: Path) -> None:
         else:
             try:
                 stop_server(context, f"baseline {name} needs the cards empty")
-                for source, target in _pairs(context):
-                    pairs.append(_tcp(context, source, target, spec.pings, spec.seconds))
+                pairs = [_tcp(context, source, target, spec) for source, target in _pairs(context)]
             except ServemapError as error:
                 status, reasons = "failed", [str(error)]
+                if away(error):
+                    status, cause = "not_run", "unreachable"
+    failed = [pair for pair in pairs if pair["status"] == "failed"]
+    if failed:
+        status = "failed"
+        reasons = [f"{pair['from']} to {pair['to']}: {pair['error']}" for pair in failed]
+    if failed and all(pair["away"] for pair in pairs):
+        # Nothing was measured for want of a node, so that uses up no try.
+        status, cause = "not_run", "unreachable"
     record = {
         "schema": SCHEMA,
         "name": name,
@@ -62,22 +81,37 @@ def _pairs(context: Context) -> list[tuple[str, str]]:
     return list(permutations(nodes, 2)) or [(nodes[0], nodes[0])]
 
 
-def _tcp(context: Context, source: str, target: str, pings: int, seconds: float) -> dict[str, Any]:
-    server, client = context.nodes[target], context.nodes[source]
-    address = next(n.address for n in context.plan.campaign.nodes if n.id == target)
-    folder = f"{context.workdir(target)}/tcp-{time.time_ns()}"
-    ready = f"{folder}/ready.json"
-    listener = server.spawn(
-        server.agent_argv(
-            "tcp-serve", "--bind", address, "--port", "0", "--ready", ready, "--idle-exit", "30"
-        ),
-        log=f"{folder}/serve.log",
-    )
+def _tcp(context: Context, source: str, target: str, spec: BaselineSpec) -> dict[str, Any]:
+    """Return what was measured from one node to another, or why nothing was."""
+    address = context.node_spec(target).address
+    pair = {"from": source, "to": target, "address": address}
     try:
-        port = _port(server, ready, f"{folder}/serve.log")
-        argv = ["tcp-probe", "--host", address, "--port", str(port), "--pings", str(pings)]
+        if source != target and address.startswith(LOOPBACK):
+            raise NodeError(
+                f"node {target} has the address {address}, which {source} cannot reach",
+                f"nodes.{target}.address",
+                "give the address that the other nodes use",
+            )
+        measured = _probe(context, source, target, address, spec)
+    except ServemapError as error:
+        return {**pair, "status": "failed", "error": str(error), "away": away(error)}
+    return {**pair, "status": "ok", "error": None, "away": False, **measured}
+
+
+def _probe(
+    context: Context, source: str, target: str, address: str, spec: BaselineSpec
+) -> dict[str, Any]:
+    server, client = context.nodes[target], context.nodes[source]
+    folder = f"{context.workdir(target)}/tcp-{time.time_ns()}"
+    ready, log = f"{folder}/ready.json", f"{folder}/serve.log"
+    argv = ["--bind", address, "--port", "0", "--ready", ready, "--idle-exit", str(IDLE_EXIT_S)]
+    listener = server.spawn(server.agent_argv("tcp-serve", *argv), log=log)
+    try:
+        port = _port(server, ready, log)
+        argv = ["--host", address, "--port", str(port), "--pings", str(spec.pings)]
         done = client.run(
-            client.agent_argv(*argv, "--seconds", str(seconds)), timeout_s=seconds + 30
+            client.agent_argv("tcp-probe", *argv, "--seconds", str(spec.seconds)),
+            timeout_s=spec.seconds + 30,
         )
         if done.code != 0:
             raise NodeError(
@@ -85,9 +119,20 @@ def _tcp(context: Context, source: str, target: str, pings: int, seconds: float)
                 f"from {source} to {target} ({address}:{port})",
                 "see that the address is right and no firewall is between the nodes",
             )
-        return {"from": source, "to": target, "address": address, **parse_json(done.stdout)}
+        measured: dict[str, Any] = parse_json(done.stdout)
+        return measured
+    except ValueError as error:
+        raise NodeError(
+            f"tcp-probe or tcp-serve answered something else than JSON: {error}",
+            f"from {source} to {target} ({address})",
+            "run the agent there by hand and see what it says",
+        ) from error
     finally:
-        server.stop(listener, 2)
+        # A listener whose node is away now ends by itself, idle.
+        with suppress(NodeError):
+            server.stop(listener, 2)
+            if not server.here:
+                server.run(["rm", "-rf", "--", folder], timeout_s=10)
 
 
 def _port(node: Node, ready: str, log: str) -> int:
@@ -96,7 +141,7 @@ def _port(node: Node, ready: str, log: str) -> int:
         text = node.read_text(ready)
         if text:
             return int(parse_json(text)["port"])
-        time.sleep(0.02)
+        time.sleep(READY_POLL_S if node.here else FAR_READY_POLL_S)
     raise NodeError(
         f"tcp-serve did not come up: {(node.read_text(log) or '').strip()[-300:]}",
         f"{node.name}:{log}",

@@ -35,7 +35,8 @@ def clock_records(
         name: clock_record(
             _reading(name, start, head),
             _reading(name, end, head),
-            steps[name] - steps[head],
+            steps[name],
+            steps[head],
             head,
         )
         for name in start

@@ -25,6 +25,7 @@ from servemap.measure.load import load_spec
 from servemap.measure.patience import Patience
 from servemap.measure.reasons import client_reasons, server_down, server_reasons
 from servemap.measure.record import Attempt
+from servemap.model.errors import OrphanedError
 from servemap.nodes.base import ProcessId
 from servemap.nodes.parallel import each
 from servemap.parsers.values import integer, mapping, sequence
@@ -79,6 +80,7 @@ def start_load(
     shorter = fallback is not None
     started: dict[str, ProcessId] = {}
     noting = threading.Lock()
+    interrupted = threading.Event()
 
     def start(name: str) -> Measured:
         node, raw = context.nodes[name], raw_on(context, name, attempt, shorter)
@@ -94,6 +96,10 @@ def start_load(
         )
         collectors = start_collectors(node, spec)
         with noting:
+            if interrupted.is_set():
+                # Nobody will look for what was not noted.
+                stop_collectors(node, collectors)
+                raise OrphanedError
             started[name] = collectors
             attempt.note({"collectors": {key: asdict(value) for key, value in started.items()}})
         # They need a moment to begin, which is enough for the clock.
@@ -101,7 +107,12 @@ def start_load(
         await_collectors(node, spec, collectors, patience)
         return clock
 
-    clocks = each(nodes_of(context, job.variant), start)
+    try:
+        clocks = each(nodes_of(context, job.variant), start)
+    except BaseException:
+        with noting:
+            interrupted.set()
+        raise
     ready = time.monotonic()
     spec = load_spec(
         case,

@@ -17,14 +17,15 @@ RETRY_S = 0.5
 class UnreachableError(NodeError):
     """A node gave no answer for as long as the campaign waits for one."""
 
-    def __init__(self, node: str, away_s: float, last: ConnectionLostError) -> None:
-        super().__init__(
-            f"node {node} could not be reached for {away_s:.0f} s: {last.what}",
-            last.where,
-            "see that the node and the network run, then start the campaign again; "
-            "policy.lost_node_s says how long a node is waited for",
-        )
-        self.node = node
+
+def unreachable(node: str, away_s: float, last: ConnectionLostError) -> UnreachableError:
+    """Return the error for a node that has been away for so long, with what was heard last."""
+    return UnreachableError(
+        f"node {node} could not be reached for {away_s:.0f} s: {last.what}",
+        last.where,
+        "see that the node and the network run, then start the campaign again; "
+        "policy.lost_node_s says how long a node is waited for",
+    )
 
 
 class Patience:
@@ -82,7 +83,7 @@ class Patience:
         since = self._since.setdefault(name, begun)
         away_s = time.monotonic() - since
         if away_s >= self._limit_s:
-            raise UnreachableError(name, away_s, error) from error
+            raise unreachable(name, away_s, error) from error
 
     def _answered(self, name: str) -> None:
         since = self._since.pop(name, None)

@@ -14,7 +14,12 @@ from servemap.model.files import read_json_value
 from servemap.model.protocol import SCHEMA
 
 CAUSES_THAT_COUNT = frozenset({"launch", "breaker"})
-"""Causes of `not_run` that use up an attempt; an orderly stop does not."""
+"""Causes of `not_run` that use up an attempt.
+
+An orderly stop does not, nor a node that was away before anything was asked of it (`unreachable`):
+each command tries a repeat once, so that ends by itself. A case that fails because a node went away
+while it ran counts (`failed`): it may be what took the node down.
+"""
 
 State = Literal["done", "failed", "gave_up", "not_run", "damaged", "changed", "missing"]
 

@@ -88,13 +88,13 @@ def _c_locale(body: str) -> Script:
 def _regular(path: str, then: str) -> Script:
     """Do something with a regular file; MISSING where there is none, FAILED and why otherwise.
 
-    It is looked for a second time where `ls` finds something: it may have come in between.
+    It may appear or vanish between two looks, so what the second says is checked by a third.
     """
     name = quote(path)
     return _c_locale(
         f"if [ -f {name} ]; then {then}; fi; "
         f"if said=$(ls -dL -- {name} 2>&1); then if [ -f {name} ]; then {then}; fi; "
-        f'echo "not a regular file" >&2; exit {FAILED}; fi; '
+        f'[ -e {name} ] || exit {MISSING}; echo "not a regular file" >&2; exit {FAILED}; fi; '
         f'case $said in *"No such file or directory"*) exit {MISSING};; esac; '
         f'echo "$said" >&2; exit {FAILED}'
     )

@@ -80,7 +80,8 @@ def end_orphan(runtime: Sequence[str], boot_id: str, grace_s: float, state_path:
         state["exit"].update(exit_of(look))
         state["exit"]["oom_killed"] = look.oom_killed
     if reason:
-        state["exit"]["left"] = [{"container": state["container"].get("id"), "error": reason}]
+        left = {"name": state["container"]["name"], "error": reason}
+        state["exit"]["containers_left"] = [left]
     state["ended_ns"] = time.time_ns()
     write_json_atomic(state_path, state)
 

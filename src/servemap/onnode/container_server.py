@@ -20,6 +20,7 @@ from .container import (
     stop,
 )
 from .container_guard import Guard
+from .ident import read_stat
 
 
 def check_container(spec: Dict[str, Any]) -> None:
@@ -114,8 +115,8 @@ class ContainerServer:
             end_all(self._runtime, self._spec["boot_id"], 0)
             left = find(self._runtime, self._spec["boot_id"])
         except RuntimeFailedError as error:
-            return [{"container": self._name, "error": str(error)}]
-        return [{"container": one} for one in left]
+            return [{"name": self._name, "error": str(error)}]
+        return [{"id": one} for one in left]
 
     def release(self) -> None:
         """Let the guard go; call it when everything is gone, and before the state says so."""
@@ -129,7 +130,9 @@ class ContainerServer:
         # A process that this node does not show (a daemon elsewhere) cannot stand for the server.
         if look is not None and look.pid is not None and look.start is not None:
             self._found = look
-            server = {"pid": look.pid, "start": look.start, "pgid": look.pid}
+            stat = read_stat(look.pid)
+            group = stat.pgrp if stat else look.pid
+            server = {"pid": look.pid, "start": look.start, "pgid": group}
             self._changed(self.record(), server)
 
     def _new_guard(self) -> Guard:

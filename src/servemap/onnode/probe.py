@@ -1,16 +1,20 @@
 """Reading a machine that may lack anything: what is missing is a reason, never an exception."""
 
-import contextlib
 import os
 import shutil
 import signal
 import subprocess
+import uuid
+from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
 from .redact import redact_text
 
 TOOL_TIMEOUT_S = 15.0
 MAX_OUTPUT_CHARS = 1 << 20
+# What it leaves in a session of its own: without root, a process that holds its namespace for ever.
+LEAVING = "podman"
+MARKER = "SERVEMAP_TOOL"
 
 
 def read_file(path: str, reasons: Optional[Dict[str, str]] = None) -> Optional[str]:
@@ -43,17 +47,10 @@ def list_folder(path: str) -> List[str]:
         return []
 
 
-def end_rest(group: int) -> None:
-    """Kill what a tool that ended left in its process group.
-
-    A user's podman keeps a process for its next call; who only asks leaves nothing on a node.
-    """
-    with contextlib.suppress(OSError):
-        os.killpg(group, signal.SIGKILL)
-
-
 def run_tool(argv: List[str], timeout_s: float = TOOL_TIMEOUT_S) -> Dict[str, Any]:
     """Run a tool with LC_ALL=C and return what it said, redacted.
+
+    What podman leaves running is ended.
 
     Returns:
         `{"argv", "code", "stdout", "stderr"}`, or `{"argv", "error"}` where it is not there,
@@ -63,10 +60,11 @@ def run_tool(argv: List[str], timeout_s: float = TOOL_TIMEOUT_S) -> Dict[str, An
     if shutil.which(argv[0]) is None:
         record["error"] = "%s is not on PATH" % argv[0]
         return record
+    mark = uuid.uuid4().hex
     try:
         process = subprocess.Popen(
             argv,
-            env=dict(os.environ, LC_ALL="C"),
+            env=dict(os.environ, **{"LC_ALL": "C", MARKER: mark}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -82,8 +80,21 @@ def run_tool(argv: List[str], timeout_s: float = TOOL_TIMEOUT_S) -> Dict[str, An
         process.communicate()
         record["error"] = "did not end within %g s" % timeout_s
         return record
-    end_rest(process.pid)
+    finally:
+        if LEAVING in argv:
+            end_marked(mark)
     record["code"] = process.returncode
     for name, data in (("stdout", stdout), ("stderr", stderr)):
         record[name] = redact_text(data.decode("utf-8", "replace")[:MAX_OUTPUT_CHARS])
     return record
+
+
+def end_marked(mark: str) -> None:
+    """Kill the processes that inherited the mark of a tool."""
+    wanted = ("%s=%s" % (MARKER, mark)).encode()
+    for name in filter(str.isdigit, list_folder("/proc")):
+        with suppress(OSError):
+            with open("/proc/%s/environ" % name, "rb") as handle:
+                marked = wanted in handle.read().split(b"\0")
+            if marked:
+                os.kill(int(name), signal.SIGKILL)

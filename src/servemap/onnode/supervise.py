@@ -12,6 +12,7 @@ the foreground, label `servemap.boot`, no `--rm`) as its `argv`. Its state also 
 process of the container is known, and that process from then on. What is stopped is the container,
 by its id; `exit` is how it ended, with `oom_killed`, and its reason may also be `client_lost` (the
 container went on without its client, and was stopped) or `supervisor_lost` (see container_guard).
+Containers that the runtime did not end are named under `exit.containers_left`.
 """
 
 import argparse
@@ -42,6 +43,9 @@ SPEC_KEYS = {
 }
 # Every descendant inherits it, so a stray of a boot is known even when its supervisor is dead.
 MARKER = "SERVEMAP_BOOT_ID"
+# setproctitle, which vLLM and SGLang name their workers with, writes over the environment that
+# /proc shows, and so over the mark, unless it is told not to (README of setproctitle, SPT_NOENV).
+KEEP_MARK = {"SPT_NOENV": "1"}
 WAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 AFTER_KILL_S = 5.0
 
@@ -64,7 +68,7 @@ def start_server(spec: Dict[str, Any]) -> "subprocess.Popen[bytes]":
         if os.getppid() != supervisor:
             os._exit(1)
 
-    environment = dict(os.environ)
+    environment = dict(os.environ, **KEEP_MARK)
     environment.update(spec["env"])
     environment[MARKER] = spec["boot_id"]
     with open(spec["log"], "ab") as log:
@@ -195,7 +199,7 @@ def end_server(
 ) -> Dict[str, Any]:
     """End what is left of the server and return its `exit` object."""
     of_container: Dict[str, Any] = {}
-    left: List[Dict[str, Any]] = []
+    containers_left: List[Dict[str, Any]] = []
     if container is not None:
         of_container = container.end(status is not None, spec["log"])
         if status is None:
@@ -204,16 +208,19 @@ def end_server(
             client = read_stat(server_pid)
             send([client] if client else [], signal.SIGKILL, set())
             status = collect(server_pid, SETTLE_S)
-        left = container.left()
+        containers_left = container.left()
         container.release()
         # The runtime's own helpers leave after their container; a signal might stop them half-way.
         collect(server_pid, SETTLE_S, everything=True)
     ended, stuck = stop_all(server_pid, spec["grace_s"])
-    left += [{"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in stuck]
     found = exit_record(status if status is not None else ended, reason)
     found.update(of_container)
-    if left:
-        found["left"] = left
+    if stuck:
+        found["left"] = [
+            {"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in stuck
+        ]
+    if containers_left:
+        found["containers_left"] = containers_left
     return found
 
 

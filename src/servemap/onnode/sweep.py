@@ -58,20 +58,18 @@ def sweep(boot_id: str, grace_s: float) -> Tuple[List[Stat], List[Stat]]:
 
 
 def sweep_containers(
-    boot_id: str, grace_s: float, become: bool, needed: List[str]
+    boot_id: str, grace_s: float, names: List[str], become: bool
 ) -> Dict[str, Any]:
-    """Stop and remove the labelled containers of every runtime that is on PATH.
+    """Stop and remove the labelled containers of some runtimes.
 
     Returns:
-        `{"containers": [ids met], "containers_left": [ids], "unknown": {runtime: why}}`. A runtime
-        that does not answer is unknown; one of `needed` that is not on PATH is so, too.
+        `{"containers": [ids met], "containers_left": [ids], "unknown": {runtime: why}}`; a runtime
+        that does not answer is unknown.
     """
     met: List[str] = []
     left: List[str] = []
     unknown: Dict[str, str] = {}
-    for name in RUNTIMES:
-        if name not in needed and shutil.which(name) is None:
-            continue
+    for name in names:
         runtime = ["sudo", "-n", name] if become else [name]
         try:
             met += find(runtime, boot_id)
@@ -86,29 +84,30 @@ def main(argv: List[str]) -> int:
     """Run `sweep` and print what was met and what is left; 1 when something is left.
 
     Output (JSON): `{"schema", "boot_id", "met": [{"pid", "start", "comm"}], "left": [...]}` and
-    what `sweep_containers` returns. A needed runtime that does not answer counts as something left.
+    what `sweep_containers` returns. Every runtime on PATH is asked unless an option tells; that the
+    one named by `--runtime` does not answer counts as something left.
     """
     parser = argparse.ArgumentParser(prog="sweep")
     parser.add_argument("--boot-id", required=True)
     parser.add_argument("--grace", type=float, default=10.0, help="seconds from TERM to KILL")
-    parser.add_argument(
-        "--runtime",
-        action="append",
-        default=[],
-        choices=RUNTIMES,
-        help="the server ran under it: it must answer",
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--runtime", choices=RUNTIMES, help="it ran the server: only it is asked, and must answer"
     )
-    parser.add_argument("--become", action="store_true", help="call the runtimes by sudo -n")
+    form.add_argument("--bare", action="store_true", help="the server was in no container")
+    parser.add_argument("--become", action="store_true", help="call the runtime by sudo -n")
     arguments = parser.parse_args(argv)
+    if arguments.runtime:
+        names = [arguments.runtime]
+    else:
+        names = [] if arguments.bare else [name for name in RUNTIMES if shutil.which(name)]
     result: Dict[str, Any] = {"schema": 1, "boot_id": arguments.boot_id}
     # Containers first: their runtime then records how they ended.
-    result.update(
-        sweep_containers(arguments.boot_id, arguments.grace, arguments.become, arguments.runtime)
-    )
+    result.update(sweep_containers(arguments.boot_id, arguments.grace, names, arguments.become))
     met, left = sweep(arguments.boot_id, arguments.grace)
     for name, stats in (("met", met), ("left", left)):
         result[name] = [{"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in stats]
     json.dump(result, sys.stdout)
     print()
-    unanswered = set(arguments.runtime) & set(result["unknown"])
+    unanswered = arguments.runtime in result["unknown"]
     return 1 if left or result["containers_left"] or unanswered else 0

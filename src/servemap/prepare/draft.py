@@ -1,6 +1,7 @@
 """A campaign file as text: commented YAML from what is known, `CHANGE` where it is not."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -21,12 +22,11 @@ _SLUG = re.compile(r"[^a-z0-9_-]+")
 def inline(value: Any) -> str:
     """Return a value as YAML on one line, read as the same by every YAML reader.
 
-    Texts that are not plain words are quoted as JSON does, which is YAML: some readers take an
-    unquoted `1e5` or `on` for something else.
+    Texts that are not plain words are quoted: some readers take `1e5` or `on` for something else.
     """
     if isinstance(value, str):
         resolved = yaml.safe_load(value) if _PLAIN.fullmatch(value) else None
-        return value if resolved == value else json.dumps(value)
+        return value if resolved == value else _quoted(value)
     if isinstance(value, Mapping):
         pairs = (f"{inline(str(key))}: {inline(item)}" for key, item in value.items())
         return "{ " + ", ".join(pairs) + " }" if value else "{}"
@@ -35,6 +35,10 @@ def inline(value: Any) -> str:
     if isinstance(value, float):
         return yaml.safe_dump(value).splitlines()[0]  # 1.0e-05: without a dot it would be a text
     return json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return yaml.safe_dump(text, default_style='"', width=math.inf, allow_unicode=True).rstrip()
 
 
 def comment(text: str) -> str:

@@ -1,52 +1,27 @@
 """`servemap init --from-container`: a campaign that starts a running server's container anew."""
 
-import ipaddress
 import posixpath
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from servemap.engines.base import longest_sequence, served_models
 from servemap.model.errors import ConfigError, NodeError
 from servemap.model.files import parse_json
-from servemap.model.server_spec import NodeSpec
 from servemap.nodes.base import Completed, Node
+from servemap.onnode.redact import redact_text
 from servemap.prepare.command_line import Command, find_server, read_command, shell_words
 from servemap.prepare.container_facts import ContainerFacts, hub_folder, on_host, read_container
-from servemap.prepare.draft import render_draft, slug, unique_slugs
+from servemap.prepare.draft import render_draft, slug
 from servemap.prepare.from_url import GUESSED_CONTEXT
+from servemap.prepare.node_draft import NodeDraft, node_draft, node_specs
 from servemap.prepare.small_cases import small_cases
-from servemap.prepare.survey import Answer, Connector, ask_all, survey
+from servemap.prepare.survey import Connector, ask_all, survey
 from servemap.server.context import connect
 
 Runtime = Literal["docker", "podman"]
 RUNTIME_S = 30.0
-HERE = ("local", "localhost")
 UNKNOWN_PATH = "/CHANGE"
-
-
-@dataclass(frozen=True)
-class NodeDraft:
-    """What a campaign says of one node; `reason` is why its cards are not known."""
-
-    id: str
-    host: str
-    transport: str
-    user: str | None
-    accelerators: int | None = None
-    reason: str = ""
-    rails: list[dict[str, str]] = field(default_factory=list)
-    rails_named: bool = False
-    env: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def address_known(self) -> bool:
-        """Whether the host was given as an address."""
-        try:
-            ipaddress.ip_address(self.host)
-        except ValueError:
-            return False
-        return True
 
 
 @dataclass(frozen=True)
@@ -57,36 +32,6 @@ class Seen:
     facts: ContainerFacts
     command: Command
     notes: list[str]
-
-
-def node_specs(hosts: str, user: str | None) -> list[NodeSpec]:
-    """Return the nodes of `--nodes a,b`, the first one as head.
-
-    Raises:
-        ConfigError: a name is empty, given twice, or this machine among others.
-    """
-    names = [name.strip() for name in hosts.split(",")]
-    where = "--nodes"
-    if not all(names) or len(set(names)) < len(names):
-        raise ConfigError(
-            f"{hosts!r} does not name each node once", where, "give hosts as in: --nodes a,b"
-        )
-    if len(names) > 1 and set(names) & set(HERE):
-        raise ConfigError(
-            "this machine is among several nodes", where, "name it by an address the others reach"
-        )
-    return [
-        NodeSpec(id=node_id, role="worker" if number else "head", transport="local")
-        if name in HERE
-        else NodeSpec(
-            id=node_id,
-            role="worker" if number else "head",
-            transport="ssh",
-            address=name,
-            user=user,
-        )
-        for number, (node_id, name) in enumerate(zip(unique_slugs(names), names, strict=True))
-    ]
 
 
 def call_runtime(node: Node, runtime: str, *words: str) -> tuple[Completed, bool]:
@@ -133,7 +78,7 @@ def look(node: Node, runtime: Runtime, name: str) -> Seen:
         )
     if server is None:
         raise ConfigError(
-            f"no vLLM and no SGLang server runs in it: {' '.join(facts.words)[:200]}",
+            f"no vLLM and no SGLang server runs in it: {redact_text(' '.join(facts.words))[:200]}",
             where,
             "name the container of the server, or measure it as it runs: --from-url",
         )
@@ -158,51 +103,6 @@ def _processes(node: Node, runtime: str, name: str) -> list[str]:
 def _server_among(lines: Sequence[str]) -> Any:
     found = (find_server(shell_words(line)) for line in lines)
     return next((server for server in found if server is not None), None)
-
-
-def node_draft(spec: NodeSpec, answer: Answer, command_env: Mapping[str, str]) -> NodeDraft:
-    """Return what a node's survey says for a campaign."""
-    host = spec.address if spec.transport == "ssh" else HERE[0]
-    draft = NodeDraft(spec.id, host, spec.transport, spec.user)
-    error = answer.unreachable or answer.broken
-    if error is not None:
-        return replace(draft, reason=f"the node could not be asked: {error.what}")
-    cards = answer.found.get("cards") or {}
-    rails, named = rails_of(answer.found.get("rdma") or {}, command_env.get("NCCL_IB_HCA", ""))
-    return replace(
-        draft,
-        accelerators=cards.get("count"),
-        reason="; ".join(cards.get("errors") or []) or "no tool for accelerators is on PATH",
-        rails=rails,
-        rails_named=named,
-    )
-
-
-def rails_of(devices: Mapping[str, Any], wanted: str) -> tuple[list[dict[str, str]], bool]:
-    """Return the rails of active RDMA devices that have an interface, and whether all were named.
-
-    Args:
-        devices: the survey's section.
-        wanted: NCCL_IB_HCA; names that begin with one of its entries, or are one after `=`.
-    """
-    active = {
-        name: device["netdevs"][0]
-        for name, device in devices.items()
-        if isinstance(device, Mapping)
-        and device.get("netdevs")
-        and any("ACTIVE" in str(port.get("state")) for port in device["ports"].values())
-    }
-    exact = wanted.startswith("=")
-    entries = [entry.partition(":")[0] for entry in wanted.lstrip("=").split(",") if entry]
-    if entries and not wanted.startswith("^"):
-        chosen = {
-            name: netdev
-            for name, netdev in active.items()
-            if (name in entries if exact else any(map(name.startswith, entries)))
-        }
-        if chosen:
-            return [{"netdev": netdev, "hca": name} for name, netdev in chosen.items()], True
-    return [{"netdev": netdev, "hca": name} for name, netdev in active.items()], False
 
 
 def draft_from_container(

@@ -10,10 +10,11 @@ from servemap.onnode.survey_software import get
 from servemap.prepare.draft import render_draft, slug
 from servemap.prepare.small_cases import small_cases
 
-PATHS = ("/v1/models", "/props", "/get_server_info", "/version")
+PATHS = ("/v1/models", "/props", "/get_server_info", "/server_info", "/version")
+"""SGLang has its settings at one of the pages `server_info`, by version."""
 GUESSED_CONTEXT = 4096
-VOCAB = (1000, 30_000)
-"""The range that `model.vocab` has by default."""
+LAST_TOKEN = 30_000
+"""Where the range of `model.vocab` ends by default; its start keeps clear of special tokens."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def read_answers(answers: dict[str, Any]) -> Served:
     models = served_models(answers["/v1/models"])
     first = models[0]
     props = _mapping(answers.get("/props"))
-    info = _mapping(answers.get("/get_server_info"))
+    info = _mapping(answers.get("/get_server_info") or answers.get("/server_info"))
     meta = _mapping(first.get("meta"))
     notes = []
     if len(models) > 1:
@@ -119,9 +120,8 @@ def draft_from_url(given: str) -> str:
     url = given.rstrip("/").removesuffix("/v1")
     served = read_answers(ask_server(url))
     context = served.context or GUESSED_CONTEXT
-    low, high = VOCAB
-    small = served.vocab is not None and served.vocab < high
-    vocab = [min(low, served.vocab // 10), served.vocab] if small and served.vocab else None
+    last = served.vocab
+    vocab = [last * 3 // 10, last] if last is not None and last < LAST_TOKEN else None
     return render_draft(
         "attach.yaml.j2",
         url=url,

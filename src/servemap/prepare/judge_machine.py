@@ -16,7 +16,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
         "panfs", "pvfs2", "smb3", "wekafs",
     }
 )  # fmt: skip
-SMALLEST_ROOM = 1_000_000_000
+SMALLEST_ROOM = 200_000_000
 CLOCK_OFFSET_NS = 100_000_000
 CLOCK_ERROR_NS = 5_000_000
 PERF_LEVEL = 0

@@ -70,7 +70,7 @@ def node_bytes(plan: Plan, repeats: Iterable[PlannedRepeat]) -> dict[str, int]:
         written[plan.load_node] += rates["http"] * row.expected_s
         for node in plan.nodes_of(row.variant):
             written[node] += rates["proc"] * row.expected_s
-        if row.variant not in launched:
+        if row.variant not in launched and not campaign.server.attach:
             launched.add(row.variant)
             for node in plan.nodes_of(row.variant):
                 written[node] += LOG_BYTES

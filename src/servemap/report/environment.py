@@ -3,6 +3,7 @@
 from typing import Any
 
 from servemap.parsers.values import integer, mapping, sequence, text
+from servemap.report.clocks import NODE_COLUMNS, NODE_NOTE, node_rows
 from servemap.report.document import Block, Cell, Section, Table, cell
 from servemap.report.numbers import moment, size
 from servemap.report.run import Run
@@ -18,6 +19,8 @@ _VOLATILE = frozenset({"counters", "taken_ns", "schema"})
 def environment(run: Run) -> Section:
     """Facts of each node, models, the workflow's own state, and the before/after difference."""
     tables: list[Table] = []
+    if found := node_rows(run):
+        tables.append(Table(NODE_COLUMNS, found, frozenset(NODE_COLUMNS[5:]), NODE_NOTE))
     nodes = list(run.freezes)
     facts = {node: _flat(mapping(run.freezes[node].get("facts")), _APART) for node in nodes}
     keys = dict.fromkeys(key for found in facts.values() for key in found)
@@ -122,7 +125,9 @@ def _difference(run: Run) -> Table:
             [Cell(node), Cell(key), *(cell(state.get(key)) for state in states)] for key in changed
         ]
         if not changed:
-            when = " and ".join(moment(integer(r.get("taken_ns"))) for r in (before, after))
+            when = " and ".join(
+                moment(integer(r.get("taken_ns")), run.zone) for r in (before, after)
+            )
             rows.append([Cell(node), Cell("no difference"), Cell(when), cell(None)])
     if not nodes:
         rows.append([cell(None), Cell("no snapshots were taken"), cell(None), cell(None)])

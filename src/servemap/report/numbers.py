@@ -74,7 +74,7 @@ def bit_rate(value: Any) -> str:
 
 
 def moment(value: Any, zone: tzinfo | None = None) -> str:
-    """Return epoch ns as local date and time with the zone's UTC offset."""
+    """Return epoch ns as date and time in a zone, with its UTC offset; ours where none is given."""
     known = integer(value)
     if known is None:
         return MISSING

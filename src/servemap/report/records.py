@@ -150,12 +150,12 @@ def baselines(run: Run) -> Section:
             rows.append(
                 [
                     label,
-                    status_cell(record),
+                    status_cell(result if "status" in result else record),
                     cell(record.get("kind")),
                     Cell(" to ".join(pair) if results else "-"),
                     *(Cell(plain(rtt.get(p))) for p in ("p50", "p95", "p99", "max")),
                     Cell(bit_rate(result.get("bandwidth_bytes_per_s"))),
-                    reasons_of(record),
+                    cell(result.get("error")) if results else reasons_of(record),
                 ]
             )
     if not rows:

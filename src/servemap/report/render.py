@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,15 @@ def build(run: Run, partial: bool) -> Document:
         )
     if run.simulated:
         banners.append(f"Simulated, not measured: {', '.join(run.simulated)}.")
-    created = moment(run.manifest.get("created_ns"))
+    created = moment(run.manifest.get("created_ns"), run.zone)
+    zone = (
+        f"the zone {run.zone}"
+        if run.zone
+        else f"this machine's zone, {datetime.now().astimezone().tzname()}"
+    )
     subtitle = (
         f"Run {run.name}, created {created}; report of servemap {servemap.__version__}, "
-        f"{moment(time.time_ns())}. Times carry their zone's UTC offset."
+        f"{moment(time.time_ns(), run.zone)}. Times are in {zone}."
     )
     title = text(run.campaign.get("title")) or f"servemap run {run.name}"
     drawn, left_out = plots.telemetry_plots(run)

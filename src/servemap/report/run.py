@@ -1,8 +1,10 @@
 """Everything that a report is made of, read from a run's folder; what cannot be read is named."""
 
 from collections.abc import Sequence
+from datetime import tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from servemap.analysis.repeats import Repeat, read_object, read_repeat
 from servemap.analysis.summary import Row, aggregate, summary_row
@@ -44,6 +46,15 @@ class Run(NamedTuple):
         """The variant that others are compared with."""
         variants = self.variants
         return BASELINE if BASELINE in variants else next(iter(variants), None)
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The zone that times are shown in; None for this machine's own."""
+        name = text(self.campaign.get("time_zone"))
+        try:
+            return None if name is None else ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            return None
 
     @property
     def valid(self) -> list[Repeat]:

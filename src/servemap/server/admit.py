@@ -1,6 +1,7 @@
 """From started ranks to a server that may be measured: readiness, gates, records."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server import boots, process
 from servemap.server.context import Context
+from servemap.server.dirty_holders import Holders
+from servemap.server.dirty_judge import boot_pids
 from servemap.server.ending import finish
-from servemap.server.gate_ports import node_view
 from servemap.server.gate_ready import probe_marks, wait_ready
 from servemap.server.gates import Check, Started, check_completion, check_process, run_gates
 from servemap.server.logs import follow_logs, keep_log
-from servemap.server.nodes_gate import only_ours
+from servemap.server.nodes_gate import holders_on, only_ours
 from servemap.server.ranks import why_down
 from servemap.server.reach import patiently
 from servemap.server.served import NotRunError, Served, server_pids, server_url
@@ -56,14 +58,15 @@ def admit(
     )
     checks = [*before, Check("ready", ready.ok, ready.reason or f"after {ready.waited_s:.2f} s")]
     effective = Effective()
-    started = _all_started(context, server, ranks) if ready.ok else {}
+    holders = holders_on(context, list(ranks)) if ready.ok else {}
+    started = _all_started(context, server, ranks, holders) if ready.ok else {}
     if started is None:
         checks.append(Check("process", False, "it was ready, then a process of it was gone"))
     elif started:
         result = run_gates(context.head, adapter, url, model, started[context.plan.head])
         checks += result.checks
         checks += _check_workers(context, started)
-        checks += only_ours(context, boot.variant, server, boot.boot_id)
+        checks += only_ours(context, server, boot.boot_id, holders)
         effective = result.effective
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
     write_json_atomic(
@@ -115,15 +118,20 @@ def _why_failed(context: Context, ranks: Ranks, failed: list[Check]) -> str:
     return said
 
 
-def _all_started(context: Context, server: ServerSpec, ranks: Ranks) -> dict[str, Started] | None:
+def _all_started(
+    context: Context, server: ServerSpec, ranks: Ranks, holders: Mapping[str, Holders]
+) -> dict[str, Started] | None:
     """Return the ranks as the gates need them; None where a process is not known any more."""
-    found = each(list(ranks), lambda node_id: _started(context, server, node_id, ranks[node_id]))
+    found = each(
+        list(ranks),
+        lambda node_id: _started(context, server, node_id, ranks[node_id], holders[node_id]),
+    )
     started = {node_id: one for node_id, one in found.items() if one is not None}
     return started if len(started) == len(ranks) else None
 
 
 def _started(
-    context: Context, server: ServerSpec, node_id: str, rank: process.Running
+    context: Context, server: ServerSpec, node_id: str, rank: process.Running, holders: Holders
 ) -> Started | None:
     node, workdir = context.nodes[node_id], context.workdir(node_id)
     identity = process.server_process(process.supervisor_state(node, workdir, rank.boot_id))
@@ -136,7 +144,8 @@ def _started(
         server.port,
         _resolved(node, server.package.root) if server.package else None,
         node.read_text(process.log_path(workdir, rank.boot_id)) or "",
-        node_view(node),
+        holders.view,
+        boot_pids(holders, rank.boot_id),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from servemap.model.container_args import check_container, option_values
 from servemap.model.server_spec import Container
 from servemap.onnode.container import LABEL
-from servemap.onnode.supervise import MARKER
+from servemap.onnode.supervise import KEEP_MARK, MARKER
 
 LOG_DRIVERS = {"docker": "json-file", "podman": "k8s-file"}
 """Drivers that keep a log below a size and can read it again."""
@@ -130,7 +130,7 @@ def container_argv(
         words.append(f"--device={device}")
     for mount in container.mounts:
         words.append(f"--volume={mount}")
-    for variable, value in sorted({**env, MARKER: boot_id}.items()):
+    for variable, value in sorted({**KEEP_MARK, **env, MARKER: boot_id}.items()):
         words.append(f"--env={variable}={value}")
     for variable in sorted(secret_names):
         words.append(f"--env={variable}")

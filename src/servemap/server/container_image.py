@@ -68,7 +68,7 @@ def parse_image(name: str, text: str) -> Image:
     digests = [
         one
         for one in (said if isinstance(said, list) else [])
-        if isinstance(one, str) and "@" in one
+        if isinstance(one, str) and "@sha256:" in one
     ]
     repository = name.partition("@")[0]
     if ":" in repository.rpartition("/")[2]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from servemap.model.errors import NodeError
+from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
 from servemap.onnode.holders import read_holders
-from servemap.server.gate_agent import agent_json
 from servemap.server.gate_ports import NodeView, parse_view
 
 HOLDERS_TIMEOUT_S = 180.0

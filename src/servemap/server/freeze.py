@@ -1,6 +1,5 @@
 """Frozen facts of the nodes: taken once, compared before every start of a server."""
 
-import shlex
 import subprocess
 import sys
 import time
@@ -14,10 +13,10 @@ from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import NodeError
-from servemap.model.files import parse_json
 from servemap.model.protocol import SCHEMA
 from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Secret
+from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
 from servemap.onnode.redact import REDACTED, redact_text
 from servemap.server.context import Context
@@ -38,11 +37,11 @@ def take_facts(context: Context, node_id: str) -> dict[str, Any]:
     """
     campaign = context.plan.campaign
     node = context.nodes[node_id]
-    argv = ["facts", "--cache", f"{context.workdir(node_id)}/checksums.json"]
+    argv = ["--cache", f"{context.workdir(node_id)}/checksums.json"]
     for path in (campaign.model.path, *campaign.freeze.files):
         argv += ["--model", path]
     argv += ["--env-prefix", ",".join(campaign.freeze.env_prefixes)]
-    facts = _agent_json(node, argv)
+    facts = _facts(node, *argv)
     environment = facts.get("env")
     if isinstance(environment, dict):
         hidden = secret_names(campaign)
@@ -67,22 +66,18 @@ def take_state(context: Context, node_id: str) -> dict[str, Any]:
     Raises:
         NodeError: the agent did not answer.
     """
-    return _agent_json(context.nodes[node_id], ["facts", "--state"])
+    return _facts(context.nodes[node_id], "--state")
 
 
-def _agent_json(node: Node, argv: list[str]) -> dict[str, Any]:
-    done = node.run(node.agent_argv(*argv), timeout_s=FACTS_TIMEOUT_S)
-    try:
-        data = parse_json(done.stdout)
-    except ValueError:
-        data = None
-    if done.code != 0 or not isinstance(data, dict):
+def _facts(node: Node, *args: str) -> dict[str, Any]:
+    facts = agent_json(node, "facts", *args, timeout_s=FACTS_TIMEOUT_S)
+    if not isinstance(facts, dict):
         raise NodeError(
-            f"the agent exited with {done.code}: {done.stderr.strip()[-300:] or 'no message'}",
-            f"{node.name}: {shlex.join(done.argv)}",
-            "run that command on the node and mend what it says",
+            f"the agent gave no facts: {str(facts)[:100]}",
+            f"node {node.name}",
+            "see what the login shell of that user prints; nothing else may write to stdout",
         )
-    return data
+    return facts
 
 
 def workflow_facts() -> dict[str, Any]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from servemap.model.errors import NodeError
+from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
 from servemap.onnode import ask as asking
 from servemap.onnode.ask import shorten
-from servemap.server.gate_agent import agent_json
 
 AGENT_START_S = 30.0
 

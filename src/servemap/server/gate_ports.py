@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from servemap.model.errors import NodeError
+from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
 from servemap.onnode.view import LISTEN, Process, read_view
-from servemap.server.gate_agent import agent_json
 
 VIEW_TIMEOUT_S = 60.0
 

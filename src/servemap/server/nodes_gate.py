@@ -10,7 +10,7 @@ from servemap.server import freeze
 from servemap.server.agree import nodes_agree
 from servemap.server.context import Context
 from servemap.server.dirty import check_clean, wait_clean
-from servemap.server.dirty_holders import look
+from servemap.server.dirty_holders import Holders, look
 from servemap.server.dirty_judge import Port
 from servemap.server.gates import Check
 from servemap.server.served import NotRunError
@@ -47,17 +47,36 @@ def require_clean(context: Context, variant: str, server: ServerSpec) -> None:
             raise NotRunError("launch", check.evidence, f"node {node_id}", check.remedy)
 
 
-def only_ours(context: Context, variant: str, server: ServerSpec, boot_id: str) -> list[Check]:
+def holders_on(context: Context, node_ids: Sequence[str]) -> dict[str, Holders]:
+    """Return what is on each node (see `dirty_holders.look`)."""
+    return each(
+        node_ids,
+        lambda node_id: look(
+            context.nodes[node_id],
+            [context.workdir(node_id)],
+            become=context.node_spec(node_id).become,
+        ),
+    )
+
+
+def only_ours(
+    context: Context, server: ServerSpec, boot_id: str, holders: Mapping[str, Holders]
+) -> list[Check]:
     """Check that after a start nothing but that server holds cards and ports on its nodes."""
-    nodes = context.plan.nodes_of(variant)
-
-    def check(node_id: str) -> Check:
-        spec = context.node_spec(node_id)
-        holders = look(context.nodes[node_id], [context.workdir(node_id)], become=spec.become)
-        ports = own_ports(context, server, node_id, len(nodes))
-        return check_clean(holders, spec, expected_boot=boot_id, ports=ports)
-
-    return [_named(check, node_id, nodes) for node_id, check in each(nodes, check).items()]
+    nodes = list(holders)
+    return [
+        _named(
+            check_clean(
+                holders[node_id],
+                context.node_spec(node_id),
+                expected_boot=boot_id,
+                ports=own_ports(context, server, node_id, len(nodes)),
+            ),
+            node_id,
+            nodes,
+        )
+        for node_id in nodes
+    ]
 
 
 def _named(check: Check, node_id: str, nodes: Sequence[str]) -> Check:

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from servemap.model.errors import LaunchError
+from servemap.model.errors import ConnectionLostError, LaunchError, NodeError
 from servemap.model.files import parse_json
 from servemap.nodes.base import Node, ProcessId
 
 SUPERVISOR_START_S = 10.0
+TOUCH_S = 10.0
 CONTAINER_END_S = 60.0
 """Time beyond the grace for a runtime to stop and remove a container."""
 
@@ -47,8 +48,15 @@ def log_path(workdir: str, boot_id: str) -> str:
 
 
 def renew(node: Node, workdir: str) -> None:
-    """Tell the supervisor that somebody still wants the server."""
-    node.write_text(heartbeat_path(workdir), f"{time.time_ns()}\n")
+    """Tell the supervisor that somebody still wants the server; needs no room on a full disk."""
+    path = heartbeat_path(workdir)
+    try:
+        node.write_text(path, f"{time.time_ns()}\n")
+    except ConnectionLostError:
+        raise
+    except NodeError:
+        if node.run(["touch", "-c", "--", path], timeout_s=TOUCH_S).code != 0:
+            raise
 
 
 def read_running(node: Node, workdir: str) -> Running | None:
@@ -62,8 +70,16 @@ def read_running(node: Node, workdir: str) -> Running | None:
 
 
 def forget(node: Node, workdir: str) -> None:
-    """Note on the node that no server of ours is left there."""
-    node.write_text(_path(workdir, "current.json"), "{}\n")
+    """Note on the node that no server of ours is left there.
+
+    Where the disk takes no note, the old one stays: it names a process that is gone.
+    """
+    try:
+        node.write_text(_path(workdir, "current.json"), "{}\n")
+    except ConnectionLostError:
+        raise
+    except NodeError:
+        return
 
 
 def supervisor_state(node: Node, workdir: str, boot_id: str) -> dict[str, Any]:
@@ -183,17 +199,19 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
             f"{node.name}, pid {process.pid if process else '?'}",
             "end it by hand, then start again",
         )
-    _sweep(node, running, grace_s, state.get("container"))
+    _sweep(node, running, grace_s, state)
     forget(node, workdir)
     return supervisor_state(node, workdir, running.boot_id)
 
 
-def _sweep(node: Node, running: Running, grace_s: float, container: dict[str, Any] | None) -> None:
+def _sweep(node: Node, running: Running, grace_s: float, state: dict[str, Any]) -> None:
     """End what a killed supervisor left behind: workers in sessions of their own, containers."""
     argv = node.agent_argv("sweep", "--boot-id", running.boot_id, "--grace", str(grace_s))
-    if container is not None:
-        *before, name = container["runtime"]
+    if "container" in state:
+        *before, name = state["container"]["runtime"]
         argv += ["--runtime", name, *(["--become"] if before else [])]
+    elif state:
+        argv.append("--bare")
     done = node.run(argv, timeout_s=2 * grace_s + CONTAINER_END_S)
     if done.code != 0:
         raise LaunchError(

@@ -47,15 +47,18 @@ class NodeClock(NamedTuple):
         return moved - self.rate_ns * passed // span
 
 
-def clock_record(start: Reading, end: Reading, step_ns: int, head: str) -> dict[str, Any]:
-    """Return meta.json's record of a node's clock.
+def clock_record(
+    start: Reading, end: Reading, set_ns: int, head_set_ns: int, head: str
+) -> dict[str, Any]:
+    """Return meta.json's record of a node's clock, against that of `reference`, the head.
 
     `offset_ns` and `error_ns` are of the start, `drift_ns` is end minus start and may be wrong by
-    `drift_error_ns`; `step_ns` is how far the node's clock was set against the head's meanwhile.
-    `rate_ns` is the growth that is spread from `since_ns` to `until_ns`, 0 where there is none to
-    speak of. All against the clock of `reference`, the head.
+    `drift_error_ns`; `step_ns` is the part of it that comes from clocks that were set meanwhile,
+    `set_ns` how far the node's own was. `rate_ns` is the growth that is spread from `since_ns` to
+    `until_ns`, 0 where there is none to speak of.
     """
     drift_ns = end.offset_ns - start.offset_ns
+    step_ns = set_ns - head_set_ns
     drift_error_ns = start.error_ns + end.error_ns
     grown_ns = drift_ns - step_ns
     rate_ns = grown_ns if abs(grown_ns) > drift_error_ns else 0
@@ -66,6 +69,7 @@ def clock_record(start: Reading, end: Reading, step_ns: int, head: str) -> dict[
         "drift_ns": drift_ns,
         "drift_error_ns": drift_error_ns,
         "step_ns": step_ns,
+        "set_ns": set_ns,
         "rate_ns": rate_ns,
         "since_ns": start.at_ns,
         "until_ns": end.at_ns,

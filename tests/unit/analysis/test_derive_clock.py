@@ -27,6 +27,7 @@ def on_the_worker(folder, *, offset_ns=0, drift_ms=0, step_ms=0, lines=None):
         "head": {**own, "offset_ns": 0, "drift_ns": 0, "step_ns": 0},
         "worker": {
             **own, "offset_ns": offset_ns, "drift_ns": drift_ms * MS, "step_ns": step_ms * MS,
+            "set_ns": step_ms * MS,
         },
     }  # fmt: skip
     meta["collectors"] = {
@@ -122,3 +123,6 @@ def test_the_head_and_old_records_have_no_drift():
     assert check_clocks({"head": {"offset_ns": 0, "error_ns": 0}, "x": None}, LIMITS) == []
     head = {"h": {"reference": "h", "drift_ns": 0, "drift_error_ns": 0}}
     assert check_clocks(head, LIMITS) == []
+    (check,) = check_clocks({"h": {**head["h"], "set_ns": 5 * S}}, LIMITS)
+    assert (check.ok, check.value) == (True, 0)
+    assert "was set by 5000.0 ms" in check.note, "a step of the head is told too"

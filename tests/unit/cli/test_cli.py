@@ -11,11 +11,19 @@ import pytest
 import yaml
 
 from servemap import cli
-from servemap.cli_show import duration, plan_summary, plan_table, status_lines, unfinished
+from servemap.cli_show import (
+    duration,
+    left_lines,
+    plan_summary,
+    plan_table,
+    status_lines,
+    unfinished,
+)
 from servemap.measure.record import close_attempt, open_attempt
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.plan import PhaseItems
 from servemap.server.context import Context
+from servemap.server.leftover import LeftServer, NotAsked
 from servemap.server.locks import describe_self
 from servemap.server.manifest import write_manifest
 from servemap.server.stop import stop_request
@@ -96,6 +104,20 @@ def test_plan_of_a_profile(servemap: Any) -> None:
     Path("site/profile.yaml").write_text("cores: 1\n")
     code, said = servemap("plan", "--profile", "site")
     assert (code, "config/config.yaml" in said) == (1, True)
+
+
+def test_where_a_profile_lies(servemap: Any) -> None:
+    Path("c.yaml").write_text(yaml.safe_dump(campaign()))
+    folder = Path("profiles/site")
+    folder.mkdir(parents=True)
+    (folder / "config.v8+.yaml").write_text("configfile: none.yaml\n")
+    assert "none.yaml" in servemap("plan", "--profile", "site")[1]
+    (folder / "profile.v9+.yaml").write_text("configfile: c.yaml\n")
+    (folder / "profile.yaml").write_text("configfile: none.yaml\n")
+    for given in ("site", "profiles/site", "profiles/site/profile.v9+.yaml"):
+        assert servemap("plan", "--profile", given)[0] == 0
+    Path("site").symlink_to("profiles/site")
+    assert servemap("plan", "--profile", "site")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -304,6 +326,26 @@ def test_a_launch_for_captures_alone_is_a_server_start() -> None:
     summary = plan_summary(PhaseItems([], [], [("v", "a")]), [], launches, {"v": ["n1"]})
     assert "0 to measure with 1 server starts" in summary
     assert "expected: 5.0 s" in summary
+
+
+def test_what_a_dead_controller_left() -> None:
+    left = [LeftServer("n1", "few", "b1", 41, 0), NotAsked("n2", "no route to host")]
+    first, second = left_lines(left, 90 * 10**9).splitlines()
+    assert first.startswith(
+        "node n1: the server of few still runs, pid 41, for 1 min 30 s (boot b1)"
+    )
+    assert second == "node n2: what runs there is not known: no route to host"
+    assert left_lines([], 0) == ""
+
+
+def test_status_asks_the_nodes_only_where_no_controller_runs(
+    servemap: Any, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [LeftServer("n1", "few", "b1", 41, 0)]
+    monkeypatch.setattr(cli, "left_running", lambda asked: left)
+    assert "the server of few still runs, pid 41" in servemap("status")[1]
+    (context.run_dir / ".session.json").write_text(json.dumps(describe_self(session="s9")))
+    assert "still runs" not in servemap("status")[1]
 
 
 def test_what_a_status_says() -> None:

@@ -10,7 +10,7 @@ from servemap.measure import baseline
 from servemap.measure.baseline import run_baseline
 from servemap.measure.capture import run_capture
 from servemap.model.attempts import read_records, state, token
-from servemap.model.errors import LaunchError
+from servemap.model.errors import ConnectionLostError, LaunchError, NodeError
 from servemap.nodes.base import ProcessId
 from servemap.server.context import Context
 from servemap.server.stop import request_stop
@@ -59,15 +59,70 @@ def test_one_node_is_measured_over_its_loopback(node: FakeNode) -> None:
     assert history(context) == ("done", 1)
 
 
-def test_every_ordered_pair_is_measured(node: FakeNode) -> None:
+def two_nodes(node: FakeNode, address: str = "10.0.0.2") -> tuple[Context, FakeNode]:
     nodes = [{"id": "n1", "address": "10.0.0.1"},
-             {"id": "n2", "role": "worker", "address": "10.0.0.2"}]  # fmt: skip
+             {"id": "n2", "role": "worker", "address": address}]  # fmt: skip
     context = fake_context(node, campaign(nodes=nodes))
     other = FakeNode("n2")
-    other.on_spawn, other.on_run = node.on_spawn, node.on_run
+    other.on_spawn, other.on_run = node.on_spawn, dict(node.on_run)
     context.__dict__["nodes"]["n2"] = other
-    pairs = [(item["from"], item["to"], item["address"]) for item in run(context)["results"]]
-    assert pairs == [("n1", "n2", "10.0.0.2"), ("n2", "n1", "10.0.0.1")]
+    return context, other
+
+
+def ways(record: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(item["from"], item["to"], item["status"]) for item in record["results"]]
+
+
+def test_every_ordered_pair_is_measured(node: FakeNode) -> None:
+    context, _ = two_nodes(node)
+    record = run(context)
+    assert ways(record) == [("n1", "n2", "ok"), ("n2", "n1", "ok")]
+    assert [item["address"] for item in record["results"]] == ["10.0.0.2", "10.0.0.1"]
+    assert [item["asked"][1] for item in record["results"]] == ["10.0.0.2", "10.0.0.1"]
+
+
+def test_a_pair_that_fails_is_named_and_costs_no_other(node: FakeNode) -> None:
+    context, other = two_nodes(node)
+
+    def refused(argv: list[str]) -> str:
+        raise NodeError("tcp-probe exited with 1: no route", "n2", "see the firewall")
+
+    other.on_run["tcp-probe"] = refused
+    record = run(context)
+    assert ways(record) == [("n1", "n2", "ok"), ("n2", "n1", "failed")]
+    assert record["status"] == "failed"
+    assert record["reasons"][0].startswith("n2 to n1: tcp-probe exited with 1: no route")
+    assert record["results"][0]["asked"]
+    assert not node.living and not other.living
+
+
+def test_an_address_that_only_its_own_node_reaches(node: FakeNode) -> None:
+    context, _ = two_nodes(node, address="127.0.0.1")
+    record = run(context)
+    assert ways(record) == [("n1", "n2", "failed"), ("n2", "n1", "ok")]
+    assert "n2 has the address 127.0.0.1, which n1 cannot reach" in record["reasons"][0]
+
+
+def test_a_node_that_is_away_uses_up_no_try_unless_something_was_measured(node: FakeNode) -> None:
+    context, other = two_nodes(node)
+
+    def away(argv: list[str]) -> str:
+        raise ConnectionLostError("no route to host", "n2", "plug it in")
+
+    other.on_run["tcp-probe"] = away
+    assert (run(context)["status"], run(context, 2)["cause"]) == ("failed", None)
+    node.on_run["tcp-probe"] = away
+    record = run(context, 3)
+    assert (record["status"], record["cause"]) == ("not_run", "unreachable")
+
+
+@pytest.mark.parametrize("answer", ["", "no json", "["])
+def test_an_answer_that_is_no_json_is_an_error_in_words(node: FakeNode, answer: str) -> None:
+    node.on_run["tcp-probe"] = lambda argv: answer
+    record = run(fake_context(node, campaign()))
+    assert record["status"] == "failed"
+    assert "something else than JSON" in record["reasons"][0]
+    assert not node.living
 
 
 def test_a_failure_is_recorded_and_tried_again_but_not_for_ever(

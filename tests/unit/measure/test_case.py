@@ -1,6 +1,8 @@
 """One repeat of a case against made-up servers, clients and collectors: what is recorded."""
 
+import contextlib
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -389,6 +391,33 @@ def test_an_interrupt_while_collectors_start_ends_them(
     with pytest.raises(InterruptedByController):
         run(context)
     assert started[0] in node.stopped
+
+
+def test_collectors_that_start_after_an_interrupt_end_themselves(
+    context: Context, node: FakeNode, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads go on when the main one is interrupted; what they start then, nobody notes."""
+    late = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def interrupted_each(items: list[str], start: Callable[[str], Any]) -> None:
+        def work() -> None:
+            late.wait(10)
+            with contextlib.suppress(OrphanedError):
+                start(items[0])
+
+        threads.append(threading.Thread(target=work))
+        threads[0].start()
+        raise InterruptedByController
+
+    monkeypatch.setattr(load_run, "each", interrupted_each)
+    with pytest.raises(InterruptedByController):
+        run(context)
+    late.set()
+    threads[0].join(10)
+    assert client.collect_pid in node.stopped
+    assert not node.living
+    assert not (attempt_dir(context) / "open.json").exists()
 
 
 def orphaned(context: Context, client: Client) -> None:

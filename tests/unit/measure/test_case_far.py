@@ -28,7 +28,7 @@ from servemap.server.served import NotRunError, Served
 from tests.fakes import campaign
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "onnode"))
-from load_server import ScriptServer, stream
+from load_server import ScriptServer, answer, stream
 
 JOB = Job("baseline", "c", 1, 7)
 HOUR_NS = 3600 * 10**9
@@ -43,10 +43,16 @@ class Lab:
         self.head = FlakyNode("head", tmp_path / "head")
         self.worker = FlakyNode("worker", tmp_path / "worker")
         self.ensured: BaseException | None = None
+        self.context_tokens = 100
         self.at_request: Callable[[], None] = lambda: None
         monkeypatch.setattr(case, "ensure_server", self.ensure)
 
-    def context(self, load_node: str = "head", **policy: Any) -> Context:
+    def context(self, load_node: str = "head", fallback: bool = False, **policy: Any) -> Context:
+        case: dict[str, Any] = {
+            "id": "c", "isl": 8, "osl": 8, "concurrency": 2, "num_prompts": 8, "warmup": "none",
+        }  # fmt: skip
+        if fallback:
+            case["fallback"] = {"isl": 4, "on": ["context"]}
         context = load_context(campaign(
             nodes=[{"id": "head", "address": "10.0.0.1"},
                    {"id": "worker", "role": "worker", "address": "10.0.0.2"}],
@@ -56,8 +62,7 @@ class Lab:
             variants=[{"id": "baseline"}],
             baselines=[],
             phases=[{"id": "phase1", "cases": ["c"]}],
-            cases=[{"id": "c", "isl": 8, "osl": 8, "concurrency": 2, "num_prompts": 8,
-                    "warmup": "none"}],
+            cases=[case],
             collectors={"proc": {"interval_s": 0.05}},
             policy={"lost_node_s": 20, **policy},
         ))  # fmt: skip
@@ -88,6 +93,10 @@ def lab(tmp_path: Path, slow: list[float], monkeypatch: pytest.MonkeyPatch) -> I
 
     def script(_: int, body: dict[str, Any]) -> Iterator[bytes | float | None]:
         found.at_request()
+        if len(body["prompt"]) > found.context_tokens:
+            message = b'{"error": {"message": "prompt exceeds the context length"}}'
+            yield answer("400 Bad Request", message)
+            return
         yield from stream(body, gap=slow[0])
 
     with ScriptServer(script) as server:
@@ -138,6 +147,29 @@ def test_everything_comes_home_and_the_nodes_are_clean(lab: Lab, load_node: str)
     assert not any(n.alive(process) for n in (lab.head, lab.worker) for _, process in n.started)
 
 
+def test_a_second_load_at_shorter_lengths_has_folders_of_its_own(lab: Lab) -> None:
+    lab.context_tokens = 6
+    context = lab.context("worker", fallback=True)
+    meta = run(context)
+    assert (meta["status"], meta["reasons"]) == ("ok", [])
+    assert meta["fallback"]["reason"] == "context"
+    for name in ("client.json", "telemetry/head/proc.jsonl", "telemetry/worker/proc.jsonl"):
+        first, second = (meta["files"][f"{raw}/{name}"] for raw in ("raw-planned", "raw"))
+        assert first["sha256"] != second["sha256"]
+    requests = (folder(context) / "raw/requests.jsonl").read_text().splitlines()
+    assert {json.loads(line)["status"] for line in requests} == {"ok"}
+    assert not there(context, "worker").exists()
+
+
+def test_the_client_goes_straight_to_its_target(lab: Lab) -> None:
+    nowhere = "http://127.0.0.1:9"
+    lab.head.env = dict.fromkeys(
+        ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"), nowhere
+    )
+    lab.head.env |= {"no_proxy": "", "NO_PROXY": ""}
+    assert run(lab.context())["counts"]["ok"] == 8
+
+
 def test_the_collectors_of_each_node_are_its_own(lab: Lab) -> None:
     context = lab.context()
     run(context)
@@ -175,6 +207,7 @@ def test_a_worker_that_lives_in_another_time_and_then_is_set_back(lab: Lab) -> N
     assert abs(worker["offset_ns"] - HOUR_NS) < 10**9
     assert abs(worker["drift_ns"] + HOUR_NS // 2) < 10**9
     assert abs(worker["step_ns"] + HOUR_NS // 2) < 10**9
+    assert worker["set_ns"] == worker["step_ns"]
     assert worker["rate_ns"] == 0, "a step is no rate"
     begun, ended = meta["started_ns"], meta["ended_ns"]
     (segment,) = meta["segments"]

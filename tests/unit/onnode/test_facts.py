@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from servemap.onnode import facts_host, facts_models, facts_software, facts_state, probe
 from servemap.onnode.facts import section
-from servemap.onnode.ident import read_stat
 
 X86 = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -170,15 +169,24 @@ def test_environment_is_picked_by_prefix_and_redacted(monkeypatch: pytest.Monkey
     assert facts_software.environment([]) == {}
 
 
-def test_a_tool_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stay = tmp_path / "stay"
-    stay.write_text("#!/bin/sh\nsleep 600 >/dev/null 2>&1 </dev/null &\necho $!\n")
-    stay.chmod(0o755)
+def test_what_podman_leaves_in_a_session_of_its_own_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "podman"
+    pid_file = tmp_path / "pid"
+    script = (
+        f"setsid sh -c 'echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep 600'"
+    )
+    tool.write_text(
+        f"#!/bin/sh\n{script} >/dev/null 2>&1 </dev/null &\n"
+        f"while [ ! -e {pid_file} ]; do sleep 0.01; done\necho '[]'\n"
+    )
+    tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    left = int(probe.run_tool(["stay"])["stdout"])
-    deadline = time.monotonic() + 10
-    while (stat := read_stat(left)) is not None and stat.state not in "ZX":
-        assert time.monotonic() < deadline, "it goes on"
+    assert facts_software.containers()["podman"] == {"running": []}
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid_file.read_text().strip()}").exists():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 

@@ -132,6 +132,8 @@ def test_workers_whose_leader_is_gone(start: Start, tmp_path: Path) -> None:
     server.kill()
     server.wait()
     assert hl.recorded([str(tmp_path)]) == {worker: "b1"}
+    write_state(tmp_path, "b1", {**state, "ended_ns": 1, "exit": {"code": 0}})
+    assert hl.recorded([str(tmp_path)]) == {}, "all of it was seen to end: the number is free"
 
 
 def other_boot(state: dict[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_a_container_that_cannot_be_removed_is_named(
 ) -> None:
     docker.set("stuck")
     start(supervised)
-    assert supervised.ended()["exit"]["left"] == [{"container": "cafe"}]
+    assert supervised.ended()["exit"]["containers_left"] == [{"id": "cafe"}]
 
 
 def test_a_daemon_that_is_down_is_not_an_end(supervised: Supervised, docker: Docker) -> None:
@@ -107,8 +107,8 @@ def test_a_daemon_that_is_down_is_not_an_end(supervised: Supervised, docker: Doc
     supervised.server()
     docker.set("down")
     process.terminate()
-    (left,) = supervised.ended()["exit"]["left"]
-    assert left["container"] == "servemap-v-b"
+    (left,) = supervised.ended()["exit"]["containers_left"]
+    assert left["name"] == "servemap-v-b"
     assert "Cannot connect to the Docker daemon" in left["error"]
 
 
@@ -189,6 +189,13 @@ def test_a_runtime_that_does_not_answer_matters_where_it_ran_the_server(docker: 
     assert code == 0
     assert "Cannot connect" in answer["unknown"]["docker"]
     assert swept("--runtime", "docker")[0] == 1
+
+
+def test_no_runtime_is_asked_for_a_bare_server(docker: Docker) -> None:
+    docker.set("there")
+    code, answer = swept("--bare")
+    assert (code, answer["containers"], answer["unknown"]) == (0, [], {})
+    assert not docker.there("calls")
 
 
 @given(st.text(max_size=40).filter(lambda text: "{" not in text))

@@ -16,6 +16,7 @@ from agent_process import agent_argv
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servemap.nodes.agent_zip import build_agent
 from servemap.onnode import survey_fabric, survey_host, survey_software
 from tests.parts import need
 
@@ -89,6 +90,29 @@ def test_a_model_that_is_one_file(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_text("1234")
     assert survey_host.listing(str(path)) == {"files": {"m.gguf": 4}, "errors": []}
+
+
+def test_under_the_oldest_python(tmp_path: Path) -> None:
+    name, data = build_agent()
+    (tmp_path / name).write_bytes(data)
+    argv = [need("python38"), str(tmp_path / name), "survey"]
+    request = {
+        "paths": [str(tmp_path)],
+        "netdevs": ["lo"],
+        "ports": [1],
+        "tools": ["sh"],
+        "cards": True,
+        "sudo": True,
+        "runtime": {"argv": ["no-such-runtime"], "images": ["x"]},
+        "urls": ["http://127.0.0.1:9/"],
+    }
+    done = subprocess.run(argv, input=json.dumps(request), capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    assert found["python"]["version"][:2] == [3, 8]
+    assert found["paths"][str(tmp_path)]["files"] == {name: len(data)}
+    assert found["runtime"]["error"] == "no-such-runtime is not on PATH"
+    bad = [key for key, one in found.items() if isinstance(one, dict) and set(one) == {"error"}]
+    assert bad == []
 
 
 def test_a_request_that_is_none(tmp_path: Path) -> None:

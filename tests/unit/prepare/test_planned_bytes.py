@@ -79,6 +79,10 @@ def test_nodes() -> None:
     assert set(two) == {"n1", "n2"}
     assert LOG_BYTES < two["n2"] < two["n1"], "the load and the engine's page are on the head"
     assert one["n1"] > 2 * LOG_BYTES, "two variants are started"
+    attached = planned(
+        server={"engine": "vllm", "attach": "http://127.0.0.1:9"}, variants=[{"id": "baseline"}]
+    )
+    assert attached["n1"] < LOG_BYTES, "no server of ours, no log of it"
     longer = planned(cases=[{"id": "c", "isl": 64, "osl": 8, "concurrency": 1, "expected_s": 9000}])
     assert longer["n1"] > one["n1"]
     server = {**SECOND["server"], "bind": "10.0.0.1"}

@@ -67,6 +67,60 @@ def page(campaign):
     return rendered(*campaign)
 
 
+def test_nodes_stand_side_by_side_with_their_clocks(copy):
+    run, rows = copy
+    manifest = json.loads((run / "run_manifest.json").read_text())
+    manifest["campaign"]["nodes"].append(
+        {"id": "w1", "role": "worker", "transport": "ssh", "address": "10.0.0.2"}
+    )
+    write_json(run / "run_manifest.json", manifest)
+    metas = sorted(run.glob("cases/*/*/r*/meta.json"))
+    for position, path in enumerate(metas):
+        meta = json.loads(path.read_text())
+        meta["ended_ns"] = position
+        first = position == 0
+        meta["clock"]["w1"] = {
+            "offset_ns": 5_000_000 if first else -1_250_000, "error_ns": 120_000,
+            "drift_ns": 1_007_000_000 if first else 2_000_000,
+            "step_ns": 1_000_000_000 if first else 0, "set_ns": 1_000_000_000 if first else 0,
+        }  # fmt: skip
+        write_json(path, meta)
+    markdown, _ = rendered(run, rows)
+    (row,) = [r for r in rows_of(markdown, "Environment") if r[0] == "w1" and r[1] == "worker"]
+    assert row[1:4] == ["worker", "ssh", "10.0.0.2"]
+    assert row[4] == "none", "no facts of it were frozen"
+    assert row[5:] == ["-1.25", "0.12", "7.00", "1"]
+
+
+def test_times_are_shown_in_the_campaigns_zone_and_say_so(copy):
+    run, rows = copy
+    manifest = json.loads((run / "run_manifest.json").read_text())
+    manifest["created_ns"] = 1_700_000_000_000_000_000  # 2023-11-14 22:13:20 UTC
+    manifest["campaign"]["time_zone"] = "Asia/Tokyo"
+    write_json(run / "run_manifest.json", manifest)
+    markdown, _ = rendered(run, rows)
+    assert "created 2023-11-15 07:13:20 UTC+09:00" in markdown
+    assert "Times are in the zone Asia/Tokyo." in markdown
+    for unknown in (None, "Mars/Olympus", "../etc", 7):
+        manifest["campaign"]["time_zone"] = unknown
+        write_json(run / "run_manifest.json", manifest)
+        markdown, _ = rendered(run, rows)
+        assert "Times are in this machine's zone, " in markdown
+
+
+def test_a_pair_of_a_baseline_that_failed_is_named(copy):
+    run, rows = copy
+    path = next(run.glob("baselines/*.json"))
+    record = json.loads(path.read_text())
+    good = {**record["results"][0], "status": "ok", "error": None}
+    bad = {"from": "a", "to": "b", "status": "failed", "error": "no route to host"}
+    write_json(path, {**record, "status": "failed", "results": [good, bad]})
+    markdown, _ = rendered(run, rows)
+    found = [r for r in rows_of(markdown, "Communication baselines") if len(r) > 5][1:]
+    assert [(r[1], r[-1]) for r in found] == [("ok", "-"), ("failed", "no route to host")]
+    assert found[1][3] == "a to b"
+
+
 def test_every_section_is_there_and_linked(page):
     markdown, html = page
     wanted = ["summary", "cases", "plots", "repeats", "interference", "telemetry", "baselines",

@@ -194,6 +194,21 @@ def test_what_could_not_be_read_is_not_compared_and_not_equal() -> None:
     assert check.evidence == "kernel.release: 6.1.0 (n1), 5 (n2); cpu of n2: no"
 
 
+@pytest.mark.parametrize(
+    ("section", "odd"),
+    [
+        ("models", {"models": [3, {"path": "/m", "files": [None], "errors": "x"}]}),
+        ("accelerators", {"tools": {"nvidia-smi -q": 3}}),
+        ("nics", {"rdma": {"mlx5_0": None}}),
+        ("python", {"packages": []}),
+    ],
+)
+def test_a_damaged_record_is_no_traceback(section: str, odd: dict[str, Any]) -> None:
+    check = both(lambda facts, patches: facts.update({section: odd}))
+    assert check.ok is False
+    assert f"{section}." in check.evidence
+
+
 def test_one_node_has_nobody_to_differ_from() -> None:
     assert nodes_agree({"n1": FACTS}, {"n1": PATCHES}).ok is True
 

@@ -36,7 +36,8 @@ def test_the_whole_command() -> None:
         "--network=host", "--ipc=host", "--cap-add=IPC_LOCK", "--ulimit=memlock=-1:-1",
         "--pids-limit=-1", "--log-driver=json-file", "--log-opt=max-size=2000000",
         "--device=/dev/infiniband", "--device=/dev/fuse", "--volume=/data:/data:ro",
-        "--env=A=1", "--env=B=two words", "--env=SERVEMAP_BOOT_ID=b", "--env=HF_TOKEN",
+        "--env=A=1", "--env=B=two words", "--env=SERVEMAP_BOOT_ID=b", "--env=SPT_NOENV=1",
+        "--env=HF_TOKEN",
         "--entrypoint=python3", "--gpus=all", "sha256:00", "-m", "serve", "--port", "1",
     ]  # fmt: skip
 

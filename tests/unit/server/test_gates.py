@@ -168,6 +168,14 @@ def test_a_foreign_owner_is_named(fake: Fake) -> None:
     assert "pid 50 (jupyter --port 1) of user bob" in checks["port"][1]
 
 
+def test_a_process_inside_the_servers_container_is_ours(fake: Fake) -> None:
+    """It is no descendant of the program that started the container."""
+    start = started(fake.server_port)
+    view = dataclasses.replace(start.view, sockets={11: (50,)})
+    inside = dataclasses.replace(start, view=view, also=frozenset({50}))
+    assert failed(gate(fake, inside)) == []
+
+
 def test_a_foreign_socket_beside_ours_is_named(fake: Fake) -> None:
     """Two programs may share a port with SO_REUSEPORT, and then share its connections."""
     start = started(fake.server_port)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from servemap.model.errors import LaunchError
+from servemap.model.errors import LaunchError, NodeError
 from servemap.server import process
 from tests.fakes import FakeNode
 
@@ -60,7 +60,33 @@ def test_stopping_ends_all_and_forgets(node: FakeNode, tmp_path: Path) -> None:
     assert state["server"]["pid"] == node.server.pid
     assert not node.living
     assert swept[0][1:4] == ["sweep", "--boot-id", running.boot_id]
+    assert swept[0][-1] == "--bare", "no container runtime is asked"
     assert process.read_running(node, str(tmp_path)) is None
+
+
+class FullNode(FakeNode):
+    """A node whose disk takes no new file once it is full; what is there can be touched."""
+
+    full = False
+
+    def write_text(self, remote: str, text: str) -> None:
+        if self.full:
+            raise NodeError("the disk is full", remote, "make room")
+        super().write_text(remote, text)
+
+
+def test_a_full_disk_keeps_no_server_from_being_renewed_and_stopped(tmp_path: Path) -> None:
+    node = FullNode()
+    running = start(node, tmp_path)
+    node.full = True
+    touched: list[str] = []
+    node.on_run["-c"] = lambda argv: touched.append(argv[-1]) or ""
+    process.renew(node, str(tmp_path))
+    assert touched == [process.heartbeat_path(str(tmp_path))]
+    process.stop(node, str(tmp_path), running, 0.1)
+    assert not node.living
+    assert process.read_running(node, str(tmp_path)) == running
+    assert not process.alive(node, str(tmp_path), running)
 
 
 def test_a_server_that_outlives_its_supervisor_is_stopped_itself(

@@ -28,7 +28,7 @@ MS = 1_000_000
 def record(start_ms: float, end_ms: float, step_ms: int = 0, error_ms: int = 1) -> dict[str, Any]:
     error = error_ms * MS
     start = Reading(int(start_ms * MS), error, T0)
-    return clock_record(start, Reading(int(end_ms * MS), error, T0 + 10 * S), step_ms * MS, "h")
+    return clock_record(start, Reading(int(end_ms * MS), error, T0 + 10 * S), step_ms * MS, 0, "h")
 
 
 def test_a_constant_offset() -> None:
@@ -55,6 +55,12 @@ def test_clocks_of_different_rates_are_followed() -> None:
 def test_a_step_is_no_rate() -> None:
     found = record(0, 5000, step_ms=5000)
     assert (found["drift_ns"], found["step_ns"], found["rate_ns"]) == (5000 * MS, 5000 * MS, 0)
+
+
+def test_a_head_that_is_set_is_no_rate_of_the_others() -> None:
+    start, end = Reading(0, MS, T0), Reading(-5 * S, MS, T0 + 10 * S)
+    found = clock_record(start, end, 0, 5 * S, "h")
+    assert (found["step_ns"], found["set_ns"], found["rate_ns"]) == (-5 * S, 0, 0)
 
 
 def test_no_record_is_the_heads_clock() -> None:
