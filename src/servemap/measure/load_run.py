@@ -19,7 +19,7 @@ from servemap.measure.collect import (
     start_collectors,
     stop_collectors,
 )
-from servemap.measure.folders import bring, raw_on
+from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job
 from servemap.measure.load import load_spec
 from servemap.measure.patience import Patience
@@ -74,6 +74,7 @@ def start_load(
     """
     begun = time.monotonic()
     load_node = context.plan.load_node
+    know_folders(context, nodes_of(context, job.variant), patience)
     attempt.note({"served": asdict(served), "load_node": load_node})
     endpoints = get_adapter(context.server(job.variant)).endpoints(served.url)
     shorter = fallback is not None

@@ -93,6 +93,7 @@ class Link:
             except paramiko.SSHException as error:
                 late = time.monotonic() > deadline
                 if late and not isinstance(error, paramiko.ChannelException):
+                    self._why = self._why or f"no answer within {CHANNEL_S:g} s"
                     self.close()
                 if late or not self.usable:
                     raise

@@ -20,18 +20,27 @@ def standing(context: Context, needed: Iterable[str]) -> dict[str, Running]:
     Raises:
         ConnectionLostError: one of the `needed` nodes cannot be reached; others are left out.
     """
-    needed = set(needed)
+    ranks, away = standing_and_away(context)
+    for node_id in needed:
+        if node_id in away:
+            raise away[node_id]
+    return ranks
 
-    def look(node_id: str) -> Running | None:
+
+def standing_and_away(
+    context: Context,
+) -> tuple[dict[str, Running], dict[str, ConnectionLostError]]:
+    """Return the ranks of ours on the nodes, and the nodes that cannot be reached."""
+
+    def look(node_id: str) -> Running | ConnectionLostError | None:
         try:
             return process.read_running(context.nodes[node_id], context.workdir(node_id))
-        except ConnectionLostError:
-            if node_id in needed:
-                raise
-            return None
+        except ConnectionLostError as error:
+            return error
 
     found = each(list(context.nodes), look)
-    return {node_id: running for node_id, running in found.items() if running is not None}
+    ranks = {n: one for n, one in found.items() if isinstance(one, Running)}
+    return ranks, {n: one for n, one in found.items() if isinstance(one, ConnectionLostError)}
 
 
 def why_down(context: Context, ranks: Standing) -> str | None:
