@@ -8,12 +8,12 @@ from servemap.measure.folders import bring_rest, close, know_folders, raw_on
 from servemap.measure.job import Job, identity
 from servemap.measure.left import stop_load
 from servemap.measure.load_run import Load, noted_load
-from servemap.measure.patience import Patience
 from servemap.measure.reasons import server_down_for_sure
 from servemap.measure.record import Attempt, close_attempt, known_attempts
 from servemap.model.files import parse_json
 from servemap.server.context import Context
 from servemap.server.events import append_event
+from servemap.server.patience import Patience
 
 
 def find_adoptable(

@@ -6,14 +6,14 @@ On this machine the attempt's own folder is used and nothing is moved or removed
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from servemap.measure.patience import Patience, away
 from servemap.measure.record import Attempt, close_attempt
-from servemap.model.errors import NodeError
+from servemap.model.errors import ConnectionLostError, NodeError
 from servemap.nodes.base import Fetched
 from servemap.nodes.parallel import each
 from servemap.parsers.values import mapping, sequence, text
 from servemap.server.context import Context
 from servemap.server.events import append_event
+from servemap.server.patience import Patience
 
 CLEAR_S = 60.0
 
@@ -62,7 +62,7 @@ def bring(
             if any(item.changed for item in found):
                 found = patience.insist(node, files)
         except NodeError as error:
-            if away(error):
+            if isinstance(error, ConnectionLostError):
                 raise
             return f"the raw files of node {name} did not come whole: {error}"
         changing = [item.path for item in found if item.changed]

@@ -22,7 +22,6 @@ from servemap.measure.collect import (
 from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job
 from servemap.measure.load import load_spec
-from servemap.measure.patience import Patience
 from servemap.measure.reasons import client_reasons, server_down, server_reasons
 from servemap.measure.record import Attempt
 from servemap.model.errors import OrphanedError
@@ -32,6 +31,7 @@ from servemap.parsers.values import integer, mapping, sequence
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.locks import controller_alive
+from servemap.server.patience import Patience
 from servemap.server.served import Served
 from servemap.telemetry.catalogue import Collector
 from servemap.telemetry.clock import load_times

@@ -1,17 +1,15 @@
 """Why a load failed, in words: what the client and the server left behind."""
 
-from collections.abc import Callable
 from typing import Any
 
 from servemap.measure.client import error_classes, last_words
-from servemap.measure.patience import Patience
 from servemap.measure.record import Attempt
-from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.ending import finish
-from servemap.server.ranks import REPLACED, Standing, rank_down, standing
+from servemap.server.patience import Patience
+from servemap.server.ranks import REPLACED, Ask, Standing, rank_down, standing
 from servemap.server.served import Served
 
 
@@ -37,7 +35,7 @@ def _ask_ranks(
     context: Context,
     variant: str,
     served: Served,
-    ask: Callable[[Node, Callable[[], str | None]], str | None],
+    ask: Ask,
 ) -> str | None:
     boot_id = served.boot_id
     if boot_id is None:

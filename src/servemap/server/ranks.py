@@ -1,14 +1,18 @@
 """One server on all of its nodes: the ranks of a start, looked at and ended together."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from servemap.model.errors import ConnectionLostError, ServemapError
+from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.process import Running
 
 REPLACED = "the server that was measured was stopped or replaced"
+
+Ask = Callable[[Node, Callable[[], str | None]], str | None]
+"""A way to put a question to a node that may be away for the moment."""
 
 Standing = Mapping[str, Running]
 """{node id: the rank of ours that was started there and not stopped since}."""
@@ -49,7 +53,17 @@ def why_down(context: Context, ranks: Standing) -> str | None:
     Raises:
         ConnectionLostError: one of their nodes cannot be reached.
     """
-    said = each(list(ranks), lambda node_id: _why_down(context, node_id, ranks[node_id]))
+    return ranks_down(context, ranks, lambda _node, call: call())
+
+
+def ranks_down(context: Context, ranks: Standing, ask: Ask) -> str | None:
+    """Return the same, each node asked in the given way, such as `Patience.insist`."""
+    said = each(
+        list(ranks),
+        lambda node_id: ask(
+            context.nodes[node_id], lambda: _why_down(context, node_id, ranks[node_id])
+        ),
+    )
     return next((text for text in said.values() if text), None)
 
 
