@@ -103,6 +103,18 @@ class Sshd:
                 with suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGKILL)
             self._process.wait()
+        for process in self.left():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def left(self) -> list[psutil.Process]:
+        """What was started through this sshd and outlived its connection: its home tells."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("HOME") == str(self.home):
+                    found.append(process)
+        return found
 
     def children(self) -> list[psutil.Process]:
         """The processes that sshd has for its connections, and what runs in them."""
