@@ -16,7 +16,6 @@ import psutil
 
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes.ssh import SshNode
-from tests.parts import need
 
 WAIT_S = 20.0
 HOST = "127.0.0.1"
@@ -80,7 +79,9 @@ class Sshd:
     def start(self) -> None:
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        argv = [need("sshd"), "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+        assert program is not None, "there is no sshd"
+        argv = [program, "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -102,6 +103,18 @@ class Sshd:
                 with suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGKILL)
             self._process.wait()
+        for process in self.left():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def left(self) -> list[psutil.Process]:
+        """What was started through this sshd and outlived its connection: its home tells."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("HOME") == str(self.home):
+                    found.append(process)
+        return found
 
     def children(self) -> list[psutil.Process]:
         """The processes that sshd has for its connections, and what runs in them."""

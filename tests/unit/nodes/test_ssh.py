@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,34 +17,11 @@ from servemap.nodes import ssh_reach
 from servemap.nodes.base import Node, ProcessId
 from servemap.nodes.identity import identify, machine_boot_id
 from servemap.nodes.ssh import SshNode
-from servemap.onnode.ident import read_stat
 from tests.parts import need
 from tests.unit.nodes.sshd import Sshd
+from tests.unit.nodes.test_local import gone, python, wait_for_text
 
 WAIT_S = 20.0
-
-
-def python(code: str) -> list[str]:
-    return [sys.executable, "-c", code]
-
-
-def wait_for_text(path: Path) -> str:
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        if path.exists() and path.read_text().endswith("\n"):
-            return path.read_text()
-        time.sleep(0.01)
-    raise AssertionError(f"nothing was written to {path}")
-
-
-def gone(pid: int) -> bool:
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        stat = read_stat(pid)
-        if stat is None or stat.state == "Z":
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_it_is_a_node_of_another_machine(node: SshNode, sshd: Sshd) -> None:

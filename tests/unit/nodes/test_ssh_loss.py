@@ -18,7 +18,7 @@ from servemap.nodes import ssh_link
 from servemap.nodes.ssh import SshNode
 from tests.parts import need
 from tests.unit.nodes.sshd import HOST, Sshd
-from tests.unit.nodes.test_ssh import gone, python, wait_for_text
+from tests.unit.nodes.test_local import gone, python, wait_for_text
 from tests.unit.nodes.test_ssh_way import RELAY
 
 WAIT_S = 20.0

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -275,3 +276,28 @@ def test_nothing_is_written_to_tmp(sshd: Sshd, tmp_path: Path) -> None:
     with pytest.raises(NodeError, match="file operation failed"):
         node.write_text("/proc/self/x", "y")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_socket_sends_at_once_and_notices_a_dead_peer(
+    sshd: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[socket.socket] = []
+    connect = socket.create_connection
+
+    def keep(*args: Any, **keys: Any) -> socket.socket:
+        made.append(connect(*args, **keys))
+        return made[-1]
+
+    monkeypatch.setattr(socket, "create_connection", keep)
+    node = sshd.node()
+    node.state_dir()
+    options = {
+        name: made[0].getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+        for name in ("TCP_NODELAY", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+    }
+    assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert options["TCP_NODELAY"]
+    idle_s = options["TCP_KEEPIDLE"] + options["TCP_KEEPINTVL"] * options["TCP_KEEPCNT"]
+    assert 0 < idle_s < 8
+    assert 0 < made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) < 8000
+    node.close()
