@@ -22,7 +22,7 @@ from servemap.measure.collect import (
 from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job
 from servemap.measure.load import load_spec
-from servemap.measure.reasons import client_reasons, server_down, server_reasons
+from servemap.measure.reasons import client_reasons, full_disks, server_down, server_reasons
 from servemap.measure.record import Attempt
 from servemap.model.errors import OrphanedError
 from servemap.nodes.base import ProcessId
@@ -188,6 +188,8 @@ def finish_load(
         for name, record in records.items()
         if record["required"] and record["status"] != "ok"
     ]
+    if reasons:
+        reasons += full_disks(context, list(load.collectors))
     return {
         "status": "failed" if reasons else "ok",
         "reasons": reasons,

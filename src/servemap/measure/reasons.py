@@ -1,16 +1,25 @@
 """Why a load failed, in words: what the client and the server left behind."""
 
+import re
+from collections.abc import Collection
 from typing import Any
 
 from servemap.measure.client import error_classes, last_words
 from servemap.measure.record import Attempt
+from servemap.model.errors import NodeError
 from servemap.nodes.parallel import each
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.ending import finish
 from servemap.server.patience import Patience
-from servemap.server.ranks import REPLACED, Ask, Standing, rank_down, standing
+from servemap.server.ranks import REPLACED, Ask, Standing, joined, rank_down, standing
 from servemap.server.served import Served
+
+DISK_S = 20.0
+FULL_KIB = 1024
+"""Less room than this, and a disk is said to be full."""
+# A line of POSIX `df -Pk`: size, used, available, share.
+DF_LINE = re.compile(r"\s\d+\s+\d+\s+(?P<available>-?\d+)\s+\d+%\s")
 
 
 def server_down(context: Context, variant: str, served: Served, patience: Patience) -> str | None:
@@ -44,7 +53,7 @@ def _ask_ranks(
         context.plan.nodes_of(variant),
         lambda node_id: ask(context.nodes[node_id], lambda: rank_down(context, node_id, boot_id)),
     )
-    return next((text for text in said.values() if text), None)
+    return joined(said.values())
 
 
 def client_reasons(attempt: Attempt, result: dict[str, Any] | None) -> list[str]:
@@ -92,6 +101,26 @@ def server_reasons(
     if error_classes(attempt.raw).get("oom"):
         finish(context, ranks, "stopped", "it ran out of memory; a new one serves what follows")
     return []
+
+
+def full_disks(context: Context, names: Collection[str]) -> list[str]:
+    """Return which nodes have no room left where a load writes: what is full can often not say so.
+
+    A node that gives no answer now says nothing.
+    """
+
+    def look(name: str) -> str | None:
+        folder = context.on_node(name, context.run_dir)
+        try:
+            said = context.nodes[name].run(["df", "-Pk", "--", folder], timeout_s=DISK_S).stdout
+        except NodeError:
+            return None
+        found = DF_LINE.search(said)
+        if found is None or int(found["available"]) >= FULL_KIB:
+            return None
+        return f"the disk of node {name} is full: {found['available']} KiB are left for {folder}"
+
+    return [text for text in each(list(names), look).values() if text]
 
 
 def _outlived(context: Context, ranks: Standing, result: dict[str, Any] | None) -> bool:

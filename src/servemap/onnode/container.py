@@ -14,7 +14,7 @@ import uuid
 from typing import Any, BinaryIO, List, NamedTuple, Optional, Sequence, Union
 
 from .ident import is_alive, read_stat
-from .probe import LEAVING, MARKER, end_marked
+from .probe import LEAVING, TOOL_MARK, end_marked
 
 LABEL = "servemap.boot"
 CALL_S = 30.0
@@ -67,7 +67,7 @@ def call(
     try:
         process = subprocess.Popen(
             argv,
-            env=dict(os.environ, **{"LC_ALL": "C", MARKER: mark}),
+            env=dict(os.environ, **{"LC_ALL": "C", TOOL_MARK: mark}),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.PIPE if output == subprocess.PIPE else subprocess.STDOUT,

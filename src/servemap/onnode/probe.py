@@ -14,7 +14,7 @@ TOOL_TIMEOUT_S = 15.0
 MAX_OUTPUT_CHARS = 1 << 20
 # What it leaves in a session of its own: without root, a process that holds its namespace for ever.
 LEAVING = "podman"
-MARKER = "SERVEMAP_TOOL"
+TOOL_MARK = "SERVEMAP_TOOL"
 
 
 def read_file(path: str, reasons: Optional[Dict[str, str]] = None) -> Optional[str]:
@@ -64,7 +64,7 @@ def run_tool(argv: List[str], timeout_s: float = TOOL_TIMEOUT_S) -> Dict[str, An
     try:
         process = subprocess.Popen(
             argv,
-            env=dict(os.environ, **{"LC_ALL": "C", MARKER: mark}),
+            env=dict(os.environ, **{"LC_ALL": "C", TOOL_MARK: mark}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -91,7 +91,7 @@ def run_tool(argv: List[str], timeout_s: float = TOOL_TIMEOUT_S) -> Dict[str, An
 
 def end_marked(mark: str) -> None:
     """Kill the processes that inherited the mark of a tool."""
-    wanted = ("%s=%s" % (MARKER, mark)).encode()
+    wanted = ("%s=%s" % (TOOL_MARK, mark)).encode()
     for name in filter(str.isdigit, list_folder("/proc")):
         with suppress(OSError):
             with open("/proc/%s/environ" % name, "rb") as handle:

@@ -12,10 +12,12 @@ import shutil
 import signal
 import sys
 import time
+import uuid
 from typing import Any, Dict, List, Set, Tuple
 
 from .container import RuntimeFailedError, end_all, find
 from .ident import Stat, all_stats
+from .probe import TOOL_MARK, end_marked
 from .supervise import AFTER_KILL_S, MARKER, send
 
 POLL_S = 0.05
@@ -69,6 +71,7 @@ def sweep_containers(
     met: List[str] = []
     left: List[str] = []
     unknown: Dict[str, str] = {}
+    mark = os.environ[TOOL_MARK] = uuid.uuid4().hex
     for name in names:
         runtime = ["sudo", "-n", name] if become else [name]
         try:
@@ -77,6 +80,8 @@ def sweep_containers(
             left += find(runtime, boot_id)
         except RuntimeFailedError as error:
             unknown[name] = str(error)
+    if names:
+        end_marked(mark)
     return {"containers": met, "containers_left": left, "unknown": unknown}
 
 

@@ -12,6 +12,7 @@ from servemap.nodes.base import Node, ProcessId
 
 SUPERVISOR_START_S = 10.0
 TOUCH_S = 10.0
+KILLED = "the server was ended by signal"
 CONTAINER_END_S = 60.0
 """Time beyond the grace for a runtime to stop and remove a container."""
 
@@ -115,7 +116,7 @@ def say_exit(state: dict[str, Any]) -> str:
     if end.get("oom_killed"):
         return "the server was killed because its container was out of memory"
     if end.get("signal") is not None:
-        return f"the server was ended by signal {end['signal']}"
+        return f"{KILLED} {end['signal']}"
     if end.get("code") is not None:
         return f"the server exited with code {end['code']}"
     return "the server's process is gone"

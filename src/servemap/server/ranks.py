@@ -48,7 +48,7 @@ def standing_and_away(
 
 
 def why_down(context: Context, ranks: Standing) -> str | None:
-    """Return in words which rank does not run any more, None where all do.
+    """Return in words which ranks do not run any more, None where all do.
 
     Raises:
         ConnectionLostError: one of their nodes cannot be reached.
@@ -64,7 +64,7 @@ def ranks_down(context: Context, ranks: Standing, ask: Ask) -> str | None:
             context.nodes[node_id], lambda: _why_down(context, node_id, ranks[node_id])
         ),
     )
-    return next((text for text in said.values() if text), None)
+    return joined(said.values())
 
 
 def _why_down(context: Context, node_id: str, rank: Running) -> str | None:
@@ -73,6 +73,12 @@ def _why_down(context: Context, node_id: str, rank: Running) -> str | None:
         return None
     said = process.say_exit(process.supervisor_state(node, workdir, rank.boot_id))
     return f"{said} (node {node_id})" if len(context.nodes) > 1 else said
+
+
+def joined(said: Iterable[str | None]) -> str | None:
+    """Return in words how ranks ended, the killed ones first: others often end because of them."""
+    ends = dict.fromkeys(text for text in said if text)
+    return "; ".join(sorted(ends, key=lambda text: process.KILLED not in text)) or None
 
 
 def rank_down(context: Context, node_id: str, boot_id: str) -> str | None:

@@ -196,6 +196,22 @@ def test_the_clients_own_failure(context: Context, client: Client) -> None:
     assert run(context)["reasons"] == ["case timeout"]
 
 
+@pytest.mark.parametrize(
+    ("available", "named"), [(0, True), (-8, True), (1023, True), (1024, False)]
+)
+def test_a_failed_load_names_the_disk_that_is_full(
+    context: Context, client: Client, available: int, named: bool
+) -> None:
+    """What cannot be written cannot say why."""
+    client.status = "failed"
+    head = "Filesystem 1024-blocks Used Available Capacity Mounted on"
+    client.node.on_run["-Pk"] = lambda argv: f"{head}\nmy disk 5000 4000 {available} 100% /a 1\n"
+    reasons = run(context)["reasons"]
+    assert reasons[0] == "case timeout"
+    said = f"the disk of node n1 is full: {available} KiB are left for "
+    assert [reason.startswith(said) for reason in reasons[1:]] == [True] * named
+
+
 def test_the_client_left_no_record(context: Context, client: Client) -> None:
     client.silent = True
     client.log = "bench: started\nbench: the disk is full: free some room\n\n"

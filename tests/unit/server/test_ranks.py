@@ -16,7 +16,7 @@ from servemap.server.ending import finish, stop_server
 from servemap.server.ensure import ensure_server
 from servemap.server.events import read_events
 from servemap.server.gates import Check, GateResult
-from servemap.server.ranks import REPLACED, rank_down, standing
+from servemap.server.ranks import REPLACED, joined, rank_down, standing, why_down
 from servemap.server.served import NotRunError
 from tests.fakes import FakeNode, fake_context, two_nodes
 
@@ -232,3 +232,15 @@ def test_another_variant_on_fewer_nodes_leaves_no_rank(lab: Lab) -> None:
     assert stop_server(context, "done")
     assert not lab.head.living | lab.worker.living
     assert not stop_server(context, "again")
+
+
+def test_the_rank_that_was_killed_is_said_before_those_that_ended_because_of_it(lab: Lab) -> None:
+    context = lab.context()
+    ensure_server(context, "baseline")
+    lab.head.server_dies(code=1)
+    lab.worker.server_dies(signal=9)
+    assert why_down(context, standing(context, ())) == (
+        "the server was ended by signal 9 (node n2); the server exited with code 1 (node n1)"
+    )
+    assert joined([None, None]) is None
+    assert joined([REPLACED, REPLACED]) == REPLACED
