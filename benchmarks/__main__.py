@@ -1,6 +1,6 @@
 """Measure the project's own speed, print it, record it, and fail where a limit is broken.
 
-`python -m benchmarks` measures all; `python -m benchmarks dryrun` or `demo` one part.
+`python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo` or `ssh` one part.
 """
 
 import json
@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import demo, dryrun
+from benchmarks import demo, dryrun, ssh
 
 RESULTS = Path(__file__).parent / "results"
-PARTS = {"dryrun": dryrun.measure, "demo": demo.measure}
+PARTS = {"dryrun": dryrun.measure, "demo": demo.measure, "ssh": ssh.measure}
 
 
 def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], list[str]]:
@@ -25,6 +25,12 @@ def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], l
         if ratio > dryrun.LIMIT:
             failures.append(f"dry run: {ratio} times a bare Snakefile, limit {dryrun.LIMIT}")
         return failures, remarks
+    if part == "ssh":
+        found = ssh.broken(figures)
+        # both sides of a transfer share the cores with whatever else runs
+        if max(figures["load_average"]) > cores:
+            return failures, [f"{text}; not judged, load average is high" for text in found]
+        return found, remarks
     for name in ("snakemake_peak_mb", "largest_child_peak_mb"):
         if figures[name] >= demo.MEMORY_LIMIT_MB:
             failures.append(f"{name}: {figures[name]} MB, limit {demo.MEMORY_LIMIT_MB}")

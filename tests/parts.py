@@ -33,6 +33,10 @@ def _python38() -> str | None:
     return None
 
 
+def _sshd() -> str | None:
+    return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
 def _gpu() -> str | None:
     tool = shutil.which("nvidia-smi")
     if tool and not subprocess.run([tool, "-L"], capture_output=True).returncode:
@@ -98,6 +102,7 @@ PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "mount": (_mount, "a small file system can be mounted by root only"),
     "lab": (_lab, "two machines in namespaces need root, iproute2, sudo and openssh-server"),
     "podman": (_podman, "podman with runc, as root, runs no container here"),
+    "sshd": (_sshd, "there is no sshd (package openssh-server)"),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }
 

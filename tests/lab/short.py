@@ -1,4 +1,4 @@
-"""Short campaigns on a lab for tests of faults: what runs, when a case is under load, what is left."""
+"""Short campaigns on a lab for tests of faults: what runs, what is under load, what is left."""
 
 import time
 from collections.abc import Callable

@@ -11,6 +11,7 @@ import yaml
 
 from servemap.cli import app
 from servemap.model.campaign import Campaign
+from servemap.model.checks import check
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "profiles/README.md", "docs/rerun.md"]
@@ -22,6 +23,9 @@ VALUED = {"--cores", "--configfile", "--profile", "--reason", "--quiet"}
 # What a user makes, not what the repository holds.
 MADE = ("results/", "attempts/", "boots/", "tables/", "report/", "cases/", "server/", "patches/",
         "baselines/", "captures/", "freeze/", "snapshots/", "logs/", "profiles/NAME")  # fmt: skip
+
+
+PLACEHOLDERS = ("PATH/meta.json", "TARGET", "results/RUN/cases/VARIANT/CASE/r1/meta.json")
 
 
 def read(name: str) -> str:
@@ -110,7 +114,7 @@ def test_snakemake_targets_exist(document: str, words: list[str]) -> None:
             cases = {case["id"] for case in yaml.safe_load(read("config/config.yaml"))["cases"]}
             assert by_path[1] in cases, document
         else:
-            assert known or target == "PATH/meta.json", f"{document}: {target}"
+            assert known or target in PLACEHOLDERS, f"{document}: {target}"
 
 
 @pytest.mark.parametrize(("document", "words"), all_commands("snakemake"))
@@ -155,10 +159,12 @@ def test_policies_exist_with_the_defaults_shown(document: str) -> None:
             assert getattr(policy, name) == int(default)
 
 
-def test_the_example_of_the_readme_is_a_campaign() -> None:
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", read("README.md"), re.MULTILINE | re.DOTALL)
-    campaign = Campaign.model_validate(yaml.safe_load(text))
-    assert campaign.server.attach
+def test_the_examples_of_the_readme_are_campaigns() -> None:
+    examples = re.findall(r"^```yaml\n(.*?)^```$", read("README.md"), re.MULTILINE | re.DOTALL)
+    attached, cluster = map(yaml.safe_load, examples)
+    assert Campaign.model_validate(attached).server.attach
+    server = {"engine": "llamacpp", **cluster["server"]}
+    check(Campaign.model_validate({**attached, **cluster, "server": server}))
 
 
 def test_the_profile_keys_are_explained() -> None:

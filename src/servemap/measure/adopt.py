@@ -4,16 +4,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from servemap.measure.folders import bring_rest, close, raw_on
+from servemap.measure.folders import bring_rest, close, know_folders, raw_on
 from servemap.measure.job import Job, identity
 from servemap.measure.left import stop_load
 from servemap.measure.load_run import Load, noted_load
-from servemap.measure.patience import Patience
 from servemap.measure.reasons import server_down_for_sure
 from servemap.measure.record import Attempt, close_attempt, known_attempts
 from servemap.model.files import parse_json
 from servemap.server.context import Context
 from servemap.server.events import append_event
+from servemap.server.patience import Patience
 
 
 def find_adoptable(
@@ -49,6 +49,7 @@ def _goes_on(
 def _done(context: Context, attempt: Attempt, load: Load, patience: Patience) -> bool:
     """Whether the client of an open attempt left its record on its node."""
     node = context.nodes[context.plan.load_node]
+    know_folders(context, load.collectors, patience)
     path = f"{raw_on(context, node.name, attempt, load.fallback is not None)}/client.json"
     said = patience.insist(node, lambda: node.read_text(path))
     try:

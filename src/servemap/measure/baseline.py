@@ -6,13 +6,12 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from servemap.measure.patience import away
 from servemap.model import results
 from servemap.model.attempts import keep_record
 from servemap.model.canon import write_json_atomic
 from servemap.model.cases import BaselineSpec
 from servemap.model.check_nodes import LOOPBACK
-from servemap.model.errors import NodeError, ServemapError
+from servemap.model.errors import ConnectionLostError, NodeError, ServemapError
 from servemap.model.files import parse_json
 from servemap.model.protocol import SCHEMA
 from servemap.nodes.base import Node
@@ -48,7 +47,7 @@ def run_baseline(context: Context, name: str, token: int, output: Path) -> None:
                 pairs = [_tcp(context, source, target, spec) for source, target in _pairs(context)]
             except ServemapError as error:
                 status, reasons = "failed", [str(error)]
-                if away(error):
+                if isinstance(error, ConnectionLostError):
                     status, cause = "not_run", "unreachable"
     failed = [pair for pair in pairs if pair["status"] == "failed"]
     if failed:
@@ -94,7 +93,12 @@ def _tcp(context: Context, source: str, target: str, spec: BaselineSpec) -> dict
             )
         measured = _probe(context, source, target, address, spec)
     except ServemapError as error:
-        return {**pair, "status": "failed", "error": str(error), "away": away(error)}
+        return {
+            **pair,
+            "status": "failed",
+            "error": str(error),
+            "away": isinstance(error, ConnectionLostError),
+        }
     return {**pair, "status": "ok", "error": None, "away": False, **measured}
 
 

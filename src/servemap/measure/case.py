@@ -14,15 +14,15 @@ from servemap.measure.job import Job, identity, resolved
 from servemap.measure.left import end_left, stop_load
 from servemap.measure.load import fallback_case, fallback_reason
 from servemap.measure.load_run import Load, finish_load, nodes_of, start_load
-from servemap.measure.patience import Patience, away
 from servemap.measure.record import Attempt, open_attempt
 from servemap.model import results
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import OrphanedError, ServemapError
+from servemap.model.errors import ConnectionLostError, OrphanedError, ServemapError
 from servemap.server.context import Context
 from servemap.server.ensure import ensure_server
 from servemap.server.events import append_event
 from servemap.server.locks import server_lock
+from servemap.server.patience import Patience
 from servemap.server.served import NotRunError, Served
 
 
@@ -124,12 +124,12 @@ def _recorded(
         return close(context, attempt, {**identity(context, job), **measure()})
     except NotRunError as error:
         # Nothing was asked of a node that is away, so that uses up no try.
-        lost = isinstance(error.__cause__, Exception) and away(error.__cause__)
+        lost = isinstance(error.__cause__, ConnectionLostError)
         cause = "unreachable" if lost else error.cause
         facts = {"status": "not_run", "cause": cause, "reasons": [str(error)]}
     except ServemapError as error:
         facts = {"status": "failed", "reasons": [str(error)]}
-        if away(error):
+        if isinstance(error, ConnectionLostError):
             facts["cause"] = "unreachable"
     except OrphanedError:
         raise

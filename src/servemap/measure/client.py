@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from servemap.measure.patience import Patience
 from servemap.model.attempts import read_json
 from servemap.model.errors import OrphanedError
 from servemap.model.files import read_bytes
 from servemap.nodes.base import Node, ProcessId
 from servemap.parsers.jsonl import read_jsonl
 from servemap.parsers.values import mapping, text
+from servemap.server.patience import Patience
 
 POLL_S = 0.05
 FAR_POLL_S = 0.2

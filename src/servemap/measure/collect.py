@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from servemap.measure.patience import Patience
 from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
 from servemap.model.errors import ConfigError, NodeError
 from servemap.nodes.base import Node, ProcessId
 from servemap.parsers.jsonl import parse_jsonl
 from servemap.parsers.values import text
+from servemap.server.patience import Patience
 from servemap.telemetry.catalogue import Collector, catalogue
 
 READY_S = 10.0

@@ -3,17 +3,17 @@
 On this machine the attempt's own folder is used and nothing is moved or removed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from servemap.measure.patience import Patience, away
 from servemap.measure.record import Attempt, close_attempt
-from servemap.model.errors import NodeError
+from servemap.model.errors import ConnectionLostError, NodeError
 from servemap.nodes.base import Fetched
 from servemap.nodes.parallel import each
 from servemap.parsers.values import mapping, sequence, text
 from servemap.server.context import Context
 from servemap.server.events import append_event
+from servemap.server.patience import Patience
 
 CLEAR_S = 60.0
 
@@ -26,6 +26,15 @@ def raw_on(context: Context, node_id: str, attempt: Attempt, shorter: bool) -> s
     if context.nodes[node_id].here:
         return str(attempt.raw.resolve())
     return context.on_node(node_id, attempt.folder / ("raw-shorter" if shorter else "raw"))
+
+
+def know_folders(context: Context, nodes: Iterable[str], patience: Patience) -> None:
+    """Ask nodes where their run's folder is, once, so that `raw_on` needs no connection.
+
+    Raises:
+        UnreachableError: a node is away for too long.
+    """
+    each(nodes, lambda name: patience.insist(context.nodes[name], lambda: context.workdir(name)))
 
 
 def bring(
@@ -42,9 +51,10 @@ def bring(
     limit = context.policy.max_fetch_bytes
 
     def fetch(name: str) -> list[Fetched] | str:
-        node, folder = context.nodes[name], raw_on(context, name, attempt, shorter)
+        node = context.nodes[name]
 
         def files() -> list[Fetched]:
+            folder = raw_on(context, name, attempt, shorter)
             return node.fetch(folder, attempt.raw, max_bytes=limit)
 
         try:
@@ -52,7 +62,7 @@ def bring(
             if any(item.changed for item in found):
                 found = patience.insist(node, files)
         except NodeError as error:
-            if away(error):
+            if isinstance(error, ConnectionLostError):
                 raise
             return f"the raw files of node {name} did not come whole: {error}"
         changing = [item.path for item in found if item.changed]
@@ -97,14 +107,20 @@ def _remove(context: Context, name: str, attempt: Attempt) -> None:
     node = context.nodes[name]
     if node.here:
         return
-    folder = context.on_node(name, attempt.folder)
     try:
+        folder = context.on_node(name, attempt.folder)
         done = node.run(["rm", "-rf", "--", folder], timeout_s=CLEAR_S)
         problem = done.stderr.strip() if done.code else None
     except NodeError as error:
         problem = error.what
     if problem is not None:
-        append_event(context.run_dir, "not_removed", node=name, folder=folder, reason=problem)
+        append_event(
+            context.run_dir,
+            "not_removed",
+            node=name,
+            attempt=str(attempt.folder),
+            reason=problem,
+        )
 
 
 def bring_rest(context: Context, attempt: Attempt) -> list[str]:
@@ -120,8 +136,15 @@ def bring_rest(context: Context, attempt: Attempt) -> list[str]:
         try:
             return bring(context, attempt, [name], shorter, Patience(context.run_dir, 0))
         except NodeError:
-            folder = context.on_node(name, attempt.folder)
-            return [f"its raw files stayed on node {name}, in {folder}"]
+            return [f"its raw files stayed on node {name}{_place(context, name, attempt)}"]
 
     # One after the other: each notes what came in the attempt.
     return [reason for name in nodes for reason in fetch(name)]
+
+
+def _place(context: Context, name: str, attempt: Attempt) -> str:
+    """Return in words where they are; nothing where this process never reached the node."""
+    try:
+        return f", in {context.on_node(name, attempt.folder)}"
+    except NodeError:
+        return ""

@@ -3,11 +3,10 @@
 from collections.abc import Collection
 from typing import Any
 
-from servemap.measure.patience import away
 from servemap.measure.record import Attempt
 from servemap.model.attempts import read_json
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import NodeError
+from servemap.model.errors import ConnectionLostError, NodeError
 from servemap.nodes.base import ProcessId
 from servemap.nodes.parallel import each
 from servemap.parsers.values import mapping, sequence, text
@@ -103,7 +102,7 @@ def _end_one(context: Context, piece: Piece) -> Piece | None:
             return None
         reason = "it does not end"
     except NodeError as error:
-        reason = error.what if away(error) else str(error)
+        reason = error.what if isinstance(error, ConnectionLostError) else str(error)
     append_event(context.run_dir, "not_ended", **{**piece, "reason": reason})
     return {**piece, "reason": reason}
 

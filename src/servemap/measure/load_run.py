@@ -19,10 +19,9 @@ from servemap.measure.collect import (
     start_collectors,
     stop_collectors,
 )
-from servemap.measure.folders import bring, raw_on
+from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job
 from servemap.measure.load import load_spec
-from servemap.measure.patience import Patience
 from servemap.measure.reasons import client_reasons, full_disks, server_down, server_reasons
 from servemap.measure.record import Attempt
 from servemap.model.errors import OrphanedError
@@ -32,6 +31,7 @@ from servemap.parsers.values import integer, mapping, sequence
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.locks import controller_alive
+from servemap.server.patience import Patience
 from servemap.server.served import Served
 from servemap.telemetry.catalogue import Collector
 from servemap.telemetry.clock import load_times
@@ -74,6 +74,7 @@ def start_load(
     """
     begun = time.monotonic()
     load_node = context.plan.load_node
+    know_folders(context, nodes_of(context, job.variant), patience)
     attempt.note({"served": asdict(served), "load_node": load_node})
     endpoints = get_adapter(context.server(job.variant)).endpoints(served.url)
     shorter = fallback is not None

@@ -1,19 +1,18 @@
 """Why a load failed, in words: what the client and the server left behind."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from servemap.measure.client import error_classes, last_words
-from servemap.measure.patience import Patience
 from servemap.measure.record import Attempt
 from servemap.model.errors import NodeError
-from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.ending import finish
-from servemap.server.ranks import REPLACED, Standing, joined, rank_down, standing
+from servemap.server.patience import Patience
+from servemap.server.ranks import REPLACED, Ask, Standing, joined, rank_down, standing
 from servemap.server.served import Served
 
 DISK_S = 20.0
@@ -45,7 +44,7 @@ def _ask_ranks(
     context: Context,
     variant: str,
     served: Served,
-    ask: Callable[[Node, Callable[[], str | None]], str | None],
+    ask: Ask,
 ) -> str | None:
     boot_id = served.boot_id
     if boot_id is None:

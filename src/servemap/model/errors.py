@@ -40,6 +40,10 @@ class ConnectionLostError(NodeError):
     """The connection to a node broke or cannot be made; what runs there may well go on."""
 
 
+class UnreachableError(ConnectionLostError):
+    """A node gave no answer for as long as the campaign waits for one."""
+
+
 class PatchError(ServemapError):
     """A patch does not lint, apply, verify or restore."""
 

@@ -29,7 +29,7 @@ def clock_offset(exchanges: Sequence[Exchange]) -> ClockOffset:
     the round trip (RFC 5905, 8), where T2 = T3 is the answer: the truth lies between answer -
     received and answer - sent. The exchange with the smallest round trip is taken (RFC 5905, 10).
     Its error is widened by what the clocks may drift during all exchanges, and by how far another
-    exchange's interval is from the offset, which is nothing unless a clock was stepped.
+    exchange's interval is from the offset: at most that half again, unless a clock was stepped.
 
     Raises:
         NodeError: no exchange has a time for an answer and a round trip that is not negative.

@@ -17,6 +17,9 @@ LAUNCHER = """exec /bin/sh -c 'IFS= read -r servemap_line; eval "$servemap_line"
 NEWLINE = r"servemap_nl=$(printf '\nx'); servemap_nl=${servemap_nl%x}; "
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+# A bash that takes itself for the first shell of an ssh session reads ~/.bashrc even for `-c`.
+BASE_ENV = {"LC_ALL": "C", "SHLVL": "1"}
+
 # Exit codes of the scripts below.
 MISSING, FAILED = 3, 4
 
@@ -63,7 +66,7 @@ def program(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Scr
     program.
     """
     parts = []
-    for name, value in {"LC_ALL": "C", **env}.items():
+    for name, value in {**BASE_ENV, **env}.items():
         if not NAME.fullmatch(name):
             raise NodeError(
                 f"{name!r} is no name of an environment variable", "env", "correct the name"

@@ -245,10 +245,11 @@ def _refused(way: Way, path: Path, where: str, error: Exception, said: str) -> N
             f"{where}, key_file {way.key_file}",
             "add it to the ssh agent (ssh-add) and leave key_file away, or name another key",
         )
-    if isinstance(error, OSError) and error.filename is not None:
+    unread = isinstance(error, OSError) and error.filename is not None
+    if unread or "private key file" in str(error):
         return NodeError(
-            f"the private key cannot be read: {error.strerror}",
-            f"{where}, key_file {error.filename}",
+            f"the private key cannot be read: {getattr(error, 'strerror', None) or error}",
+            f"{where}, key_file {way.key_file}",
             "correct key_file, or leave it away to use the keys of the ssh agent",
         )
     if isinstance(error, paramiko.AuthenticationException) or "authentication" in str(error):
@@ -259,4 +260,4 @@ def _refused(way: Way, path: Path, where: str, error: Exception, said: str) -> N
             "see that the public key is in that user's authorized_keys there and that `user` and "
             "`key_file` are right; without key_file, `ssh-add -l` must list the key",
         )
-    return unreachable(where, f"{error or type(error).__name__}{said}")
+    return unreachable(where, f"{str(error) or 'it ended the connection'}{said}")

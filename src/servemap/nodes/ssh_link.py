@@ -14,7 +14,7 @@ from servemap.nodes.ssh_errors import lost
 
 # A peer that was not heard for QUIET_S while somebody waits is asked; after DEAD_S it is given up.
 QUIET_S, DEAD_S, TICK_S = 2.0, 6.0, 0.25
-CHANNEL_S = 5.0
+CHANNEL_S, AGAIN_S = 5.0, 0.02
 # sshd allows 10 sessions a connection by default (MaxSessions); some are for the watch and kills.
 SESSIONS = 8
 
@@ -72,7 +72,7 @@ class Link:
             self._slots.acquire()
         try:
             with self._watched(), self._losing():
-                channel = self._transport.open_session(timeout=CHANNEL_S)
+                channel = self._open()
                 try:
                     yield channel
                 finally:
@@ -80,6 +80,24 @@ class Link:
         finally:
             if not urgent:
                 self._slots.release()
+
+    def _open(self) -> Any:
+        """Open a session; sshd counts those that were closed for a moment longer than we do.
+
+        Of a refusal in another thread paramiko tells us, and not always what kind of error it was.
+        """
+        deadline = time.monotonic() + CHANNEL_S
+        while True:
+            try:
+                return self._transport.open_session(timeout=CHANNEL_S)
+            except paramiko.SSHException as error:
+                late = time.monotonic() > deadline
+                if late and not isinstance(error, paramiko.ChannelException):
+                    self._why = self._why or f"no answer within {CHANNEL_S:g} s"
+                    self.close()
+                if late or not self.usable:
+                    raise
+                time.sleep(AGAIN_S)
 
     @contextmanager
     def _losing(self) -> Iterator[None]:
@@ -92,7 +110,6 @@ class Link:
                 f"allow MaxSessions {SESSIONS + 2} there",
             ) from error
         except (paramiko.SSHException, EOFError, ConnectionError) as error:
-            self.close()
             raise self.lost(error) from error
 
     @contextmanager
@@ -124,6 +141,8 @@ class Link:
                 self._asking = True
                 threading.Thread(target=self._ask, name="ask", daemon=True).start()
             time.sleep(TICK_S)
+        # Also after a loss that the transport noticed: a proxy process must not stay.
+        self.close()
 
     def _ask(self) -> None:
         """Do a round trip; a refusal is an answer too."""

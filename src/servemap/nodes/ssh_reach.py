@@ -111,8 +111,8 @@ class Reach:
         """Run a command that reads what a file here holds."""
         link = self.session().link
         with talk(link, script) as running:
-            while block := source.read(SEND_BYTES):
-                running.send(block)
+            while (block := source.read(SEND_BYTES)) and running.send(block):
+                pass
             try:
                 return running.finish(b"", PAUSE_S)
             except Slow:

@@ -11,7 +11,7 @@ from servemap.nodes.ssh_errors import Ended, last_line
 from servemap.nodes.ssh_link import Link
 from servemap.nodes.ssh_transport import exit_code
 
-READ_BYTES = 1 << 20
+READ_BYTES = 4 << 20
 SEND_BYTES = 1 << 18
 # How long to wait for output before looking at the other streams: with and without input left.
 PAUSE_S, BUSY_PAUSE_S = 0.05, 0.002
@@ -32,15 +32,16 @@ class Talk:
         self._errors: list[bytes] = []
         self.begun: str | None = None
 
-    def send(self, data: bytes | memoryview) -> None:
-        """Send all of `data`; stops early where the command reads no more."""
+    def send(self, data: bytes | memoryview) -> bool:
+        """Send all of `data`; return whether the command still reads."""
         self._channel.settimeout(None)
         view = memoryview(data)
         while view and not self._channel.closed:
             try:
                 view = view[self._channel.send(view[:SEND_BYTES]) :]
             except OSError:
-                return
+                return False
+        return not self._channel.closed
 
     def end_input(self) -> None:
         """Let the command see the end of its input."""

@@ -12,8 +12,8 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_REQUEST
 from paramiko.packet import Packetizer
 
-# One window has to cover what a fast link carries in a round trip and in a pause of the reader.
-WINDOW_BYTES = 16 << 20
+# Covers a round trip of 20 ms at 200 MB/s; larger ones leave the processor caches and cost more.
+WINDOW_BYTES = 4 << 20
 PACKET_BYTES = 1 << 15
 # AES in hardware, one pass for cipher and digest; what else the peers agree on is as it was.
 FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")

@@ -10,12 +10,15 @@ import os
 import signal
 import subprocess
 import time
+import uuid
 from typing import Any, BinaryIO, List, NamedTuple, Optional, Sequence, Union
 
 from .ident import is_alive, read_stat
+from .probe import LEAVING, TOOL_MARK, end_marked
 
 LABEL = "servemap.boot"
 CALL_S = 30.0
+QUESTIONS = ("ps", "inspect")
 SETTLE_S = 5.0
 POLL_S = 0.1
 
@@ -60,10 +63,11 @@ def call(
         RuntimeFailedError: it is not there or did not end in time. A non-zero exit is an answer.
     """
     argv = [*runtime, *words]
+    mark = uuid.uuid4().hex
     try:
         process = subprocess.Popen(
             argv,
-            env=dict(os.environ, LC_ALL="C"),
+            env=dict(os.environ, **{"LC_ALL": "C", TOOL_MARK: mark}),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.PIPE if output == subprocess.PIPE else subprocess.STDOUT,
@@ -81,6 +85,8 @@ def call(
         raise RuntimeFailedError(
             "%s gave no answer within %g s" % (" ".join(argv[:4]), timeout_s)
         ) from None
+    if words[0] in QUESTIONS and LEAVING in runtime:
+        end_marked(mark)
     texts = [(data or b"").decode("utf-8", "replace") for data in (stdout, stderr)]
     return subprocess.CompletedProcess(argv, process.returncode, texts[0], texts[1])
 

@@ -22,8 +22,8 @@ from servemap.server.gate_ready import probe_marks, wait_ready
 from servemap.server.gates import Check, Started, check_completion, check_process, run_gates
 from servemap.server.logs import follow_logs, keep_log
 from servemap.server.nodes_gate import holders_on, only_ours
-from servemap.server.ranks import why_down
-from servemap.server.reach import patiently
+from servemap.server.patience import Patience
+from servemap.server.ranks import ranks_down
 from servemap.server.served import NotRunError, Served, server_pids, server_url
 
 PROBE_TIMEOUT_S = 10.0
@@ -46,12 +46,13 @@ def admit(
     url = server_url(context, server)
     model = context.plan.campaign.model
     endpoints = adapter.endpoints(url)
-    patience_s = context.policy.lost_node_s
+    patience = Patience(context.run_dir, context.policy.lost_node_s)
     ready = wait_ready(
-        lambda: patiently(
-            lambda: check_completion(context.head, endpoints, model, PROBE_TIMEOUT_S), patience_s
+        lambda: patience.insist(
+            context.head,
+            lambda: check_completion(context.head, endpoints, model, PROBE_TIMEOUT_S),
         ),
-        lambda: patiently(lambda: why_down(context, ranks), patience_s) is None,
+        lambda: ranks_down(context, ranks, patience.insist) is None,
         follow_logs(context, ranks),
         start_timeout_s=context.policy.start_timeout_s,
         own_lines=probe_marks(endpoints),

@@ -61,10 +61,18 @@ class Context:
     def workdir(self, node_id: str) -> str:
         """Return the run's folder on a node: the node's own work folder and one per results tree.
 
-        The digest keeps two checkouts with a run of the same name apart.
+        The digest keeps two checkouts with a run of the same name apart. A node is asked once, so
+        that what lies on one that is away can still be named.
         """
-        base = self.node_spec(node_id).workdir or self.nodes[node_id].state_dir()
-        return f"{base}/{self.run}-{digest(str(self.run_dir.resolve()))[:8]}-{node_id}"
+        if node_id not in self._workdirs:
+            base = self.node_spec(node_id).workdir or self.nodes[node_id].state_dir()
+            name = f"{self.run}-{digest(str(self.run_dir.resolve()))[:8]}-{node_id}"
+            self._workdirs[node_id] = f"{base}/{name}"
+        return self._workdirs[node_id]
+
+    @cached_property
+    def _workdirs(self) -> dict[str, str]:
+        return {}
 
     def node_spec(self, node_id: str) -> NodeSpec:
         """Return a node as the campaign describes it."""

@@ -1,5 +1,6 @@
 """Ending the server, whoever started it, and keeping what it said on each of its nodes."""
 
+from servemap.model.errors import ConnectionLostError
 from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
 from servemap.server import boots
@@ -7,7 +8,7 @@ from servemap.server.context import Context
 from servemap.server.events import append_event
 from servemap.server.logs import keep_log
 from servemap.server.nodes_gate import wait_memory_back
-from servemap.server.ranks import Standing, standing, stop_ranks
+from servemap.server.ranks import Standing, standing_and_away, stop_ranks
 
 
 def finish(context: Context, ranks: Standing, status: boots.Status, reason: str) -> None:
@@ -29,14 +30,18 @@ def finish(context: Context, ranks: Standing, status: boots.Status, reason: str)
         if check.ok is False:
             append_event(context.run_dir, "not_clean", node=node_id, evidence=check.evidence)
     for node_id, error in unreached.items():
-        append_event(
-            context.run_dir,
-            "rank_left",
-            node=node_id,
-            boot_id=ranks[node_id].boot_id,
-            error=error.what,
-            lease_ttl_s=context.policy.lease_ttl_s,
-        )
+        _note_left(context, node_id, ranks[node_id].boot_id, error)
+
+
+def _note_left(context: Context, node_id: str, boot_id: str, error: ConnectionLostError) -> None:
+    append_event(
+        context.run_dir,
+        "rank_left",
+        node=node_id,
+        boot_id=boot_id,
+        error=error.what,
+        lease_ttl_s=context.policy.lease_ttl_s,
+    )
 
 
 def stop_server(context: Context, reason: str) -> bool:
@@ -45,8 +50,19 @@ def stop_server(context: Context, reason: str) -> bool:
     Raises:
         LaunchError: it does not end.
     """
-    ranks = standing(context, ())
+    ranks, away = standing_and_away(context)
+    for boot in _open_boots(context):
+        for node_id in away.keys() & {str(rank.get("node")) for rank in boot.ranks}:
+            _note_left(context, node_id, boot.boot_id, away[node_id])
     if not ranks:
         return False
     finish(context, ranks, "stopped", reason)
     return True
+
+
+def _open_boots(context: Context) -> list[boots.Boot]:
+    """Return the starts of which no end is recorded."""
+    known = [
+        boot for name in context.plan.variants for boot in boots.read_boots(context.run_dir, name)
+    ]
+    return [boot for boot in known if boot.ended_ns is None]

@@ -1,14 +1,18 @@
 """One server on all of its nodes: the ranks of a start, looked at and ended together."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from servemap.model.errors import ConnectionLostError, ServemapError
+from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.process import Running
 
 REPLACED = "the server that was measured was stopped or replaced"
+
+Ask = Callable[[Node, Callable[[], str | None]], str | None]
+"""A way to put a question to a node that may be away for the moment."""
 
 Standing = Mapping[str, Running]
 """{node id: the rank of ours that was started there and not stopped since}."""
@@ -20,18 +24,27 @@ def standing(context: Context, needed: Iterable[str]) -> dict[str, Running]:
     Raises:
         ConnectionLostError: one of the `needed` nodes cannot be reached; others are left out.
     """
-    needed = set(needed)
+    ranks, away = standing_and_away(context)
+    for node_id in needed:
+        if node_id in away:
+            raise away[node_id]
+    return ranks
 
-    def look(node_id: str) -> Running | None:
+
+def standing_and_away(
+    context: Context,
+) -> tuple[dict[str, Running], dict[str, ConnectionLostError]]:
+    """Return the ranks of ours on the nodes, and the nodes that cannot be reached."""
+
+    def look(node_id: str) -> Running | ConnectionLostError | None:
         try:
             return process.read_running(context.nodes[node_id], context.workdir(node_id))
-        except ConnectionLostError:
-            if node_id in needed:
-                raise
-            return None
+        except ConnectionLostError as error:
+            return error
 
     found = each(list(context.nodes), look)
-    return {node_id: running for node_id, running in found.items() if running is not None}
+    ranks = {n: one for n, one in found.items() if isinstance(one, Running)}
+    return ranks, {n: one for n, one in found.items() if isinstance(one, ConnectionLostError)}
 
 
 def why_down(context: Context, ranks: Standing) -> str | None:
@@ -40,7 +53,17 @@ def why_down(context: Context, ranks: Standing) -> str | None:
     Raises:
         ConnectionLostError: one of their nodes cannot be reached.
     """
-    said = each(list(ranks), lambda node_id: _why_down(context, node_id, ranks[node_id]))
+    return ranks_down(context, ranks, lambda _node, call: call())
+
+
+def ranks_down(context: Context, ranks: Standing, ask: Ask) -> str | None:
+    """Return the same, each node asked in the given way, such as `Patience.insist`."""
+    said = each(
+        list(ranks),
+        lambda node_id: ask(
+            context.nodes[node_id], lambda: _why_down(context, node_id, ranks[node_id])
+        ),
+    )
     return joined(said.values())
 
 

@@ -11,7 +11,13 @@ from typing import Any, TextIO
 
 from servemap.engines.registry import get_adapter
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import LockedError, NodeError, ResultsError, ServemapError
+from servemap.model.errors import (
+    ConnectionLostError,
+    LockedError,
+    NodeError,
+    ResultsError,
+    ServemapError,
+)
 from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
 from servemap.server import process
@@ -229,6 +235,12 @@ def _give_back(context: Context) -> None:
         try:
             release_lease(node, context.run_dir)
             node.close()
+        except ConnectionLostError as error:
+            _say(
+                f"node {node_id}: its lease was not given back: {error.what}; what still runs "
+                "there ends by itself: load and collectors within their case's time limit, a "
+                f"server when nobody renewed it for {context.policy.lease_ttl_s:g} s"
+            )
         except NodeError as error:
             _say(f"node {node_id}: its lease was not given back: {error.what}")
 

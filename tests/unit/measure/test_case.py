@@ -196,7 +196,9 @@ def test_the_clients_own_failure(context: Context, client: Client) -> None:
     assert run(context)["reasons"] == ["case timeout"]
 
 
-@pytest.mark.parametrize(("available", "named"), [(0, True), (-8, True), (1023, True), (1024, False)])
+@pytest.mark.parametrize(
+    ("available", "named"), [(0, True), (-8, True), (1023, True), (1024, False)]
+)
 def test_a_failed_load_names_the_disk_that_is_full(
     context: Context, client: Client, available: int, named: bool
 ) -> None:

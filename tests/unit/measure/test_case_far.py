@@ -10,22 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from far_nodes import FlakyNode
 
 from servemap.analysis.derive import derive_attempt
 from servemap.analysis.store import read_table
-from servemap.measure import case, client, collect, patience
+from servemap.measure import case, client, collect
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.left import LEFT
 from servemap.measure.setup import load_context
 from servemap.model.attempts import Record, read_records, state
 from servemap.model.errors import OrphanedError
+from servemap.server import patience
 from servemap.server.context import Context
 from servemap.server.events import read_events
 from servemap.server.locks import describe_self
 from servemap.server.served import NotRunError, Served
 from tests.fakes import campaign
+from tests.far_nodes import FlakyNode
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "onnode"))
 from load_server import ScriptServer, answer, stream

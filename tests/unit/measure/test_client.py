@@ -5,9 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
-from far_nodes import FlakyNode
 
-from servemap.measure import client, patience
+from servemap.measure import client
 from servemap.measure.client import (
     Look,
     client_result,
@@ -15,10 +14,12 @@ from servemap.measure.client import (
     start_client,
     wait_client,
 )
-from servemap.measure.patience import Patience, UnreachableError
-from servemap.model.errors import OrphanedError
+from servemap.model.errors import OrphanedError, UnreachableError
 from servemap.nodes.base import ProcessId
+from servemap.server import patience
+from servemap.server.patience import Patience
 from tests.fakes import BOOT, FakeNode
+from tests.far_nodes import FlakyNode
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from far_nodes import FlakyNode
 
-from servemap.measure import collect, patience
+from servemap.measure import collect
 from servemap.measure.collect import (
     await_collectors,
     chosen_collectors,
@@ -16,12 +15,14 @@ from servemap.measure.collect import (
     runnable,
     start_collectors,
 )
-from servemap.measure.patience import Patience
 from servemap.measure.setup import load_context
 from servemap.model.campaign import Campaign
 from servemap.model.errors import ConfigError, NodeError
 from servemap.nodes.base import ProcessId
+from servemap.server import patience
+from servemap.server.patience import Patience
 from tests.fakes import BOOT, FakeNode, campaign
+from tests.far_nodes import FlakyNode
 
 
 def of(**keys: object) -> Campaign:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class Sshd:
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
         program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-        assert program is not None
+        assert program is not None, "there is no sshd"
         argv = [program, "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -99,8 +100,21 @@ class Sshd:
             node.close()
         if self._process is not None:
             for process in [*self.children(), psutil.Process(self._process.pid)]:
-                process.send_signal(signal.SIGKILL)
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGKILL)
             self._process.wait()
+        for process in self.left():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def left(self) -> list[psutil.Process]:
+        """What was started through this sshd and outlived its connection: its home tells."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("HOME") == str(self.home):
+                    found.append(process)
+        return found
 
     def children(self) -> list[psutil.Process]:
         """The processes that sshd has for its connections, and what runs in them."""
@@ -110,6 +124,10 @@ class Sshd:
     def connections(self) -> list[psutil.Process]:
         """The sshd processes of the connections."""
         return [child for child in self.children() if child.name() == "sshd"]
+
+    def logins(self) -> int:
+        """How often somebody was let in."""
+        return (self.folder / "log").read_text().count("Accepted publickey")
 
     def spec(self, **keys: Any) -> NodeSpec:
         values: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """The estimate of what a campaign writes, against what one request and sample were seen to take."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,12 @@ def test_collectors_that_do_not_run_take_nothing() -> None:
 
 def test_results_hold_all_nodes_and_what_is_derived() -> None:
     assert results_bytes({"a": 100, "b": 50}) == 240
+
+
+def test_what_is_measured_already_is_not_planned() -> None:
+    context = load_context(campaign())
+    rows = planned_repeats(context)
+    done = [replace(row, state="done") for row in rows]
+    half = node_bytes(context.plan, [rows[0], *done[1:]])["n1"]
+    assert node_bytes(context.plan, done) == {"n1": 0}
+    assert 0 < half < node_bytes(context.plan, rows)["n1"]

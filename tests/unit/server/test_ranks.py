@@ -203,6 +203,16 @@ def test_what_a_lost_node_keeps_running_is_noted_and_ended_when_it_is_back(lab: 
     assert stale not in lab.worker.living
 
 
+def test_what_a_node_that_is_away_at_the_end_keeps_running_is_noted(lab: Lab) -> None:
+    context = lab.context()
+    served = ensure_server(context, "baseline")
+    lab.worker.cut = True
+    assert stop_server(context, "the end")
+    assert not lab.head.living
+    left = [event for event in read_events(context.run_dir) if event["event"] == "rank_left"]
+    assert [(event["node"], event["boot_id"]) for event in left] == [("n2", served.boot_id)]
+
+
 def running(lab: Lab) -> process.Running:
     """What the worker would say if it could be reached."""
     lab.worker.cut = False

@@ -6,21 +6,8 @@ import pytest
 
 from servemap.model.errors import ConnectionLostError
 from servemap.server.events import read_events
-from servemap.server.reach import patiently, reach
+from servemap.server.reach import reach
 from tests.fakes import FakeNode, campaign, fake_context
-
-
-class Clock:
-    """Time that passes only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Away(FakeNode):
@@ -40,25 +27,6 @@ class Away(FakeNode):
         if self.asked <= self.failures:
             raise ConnectionLostError("away", "n1", "wait")
         return "/state"
-
-
-@pytest.mark.parametrize(("failures", "seconds", "back"), [(3, 10, True), (3, 1, False)])
-def test_patience_ends(failures: int, seconds: float, back: bool) -> None:
-    node, clock = Away(failures), Clock()
-    if back:
-        assert patiently(node.state_dir, seconds, clock=clock, sleep=clock.sleep) == "/state"
-        return
-    with pytest.raises(ConnectionLostError):
-        patiently(node.state_dir, seconds, clock=clock, sleep=clock.sleep)
-    assert clock.now == seconds
-
-
-def test_other_errors_are_not_waited_for() -> None:
-    def fails() -> str:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        patiently(fails, 10)
 
 
 def test_a_node_is_given_up_once_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -306,7 +306,9 @@ def test_the_end_says_in_one_line_which_node_was_not_given_back(
     machines[1].cut = True
     session.end(context, "the campaign ended", [])
     assert capsys.readouterr().err == (
-        "node n2: its lease was not given back: node n2 cannot be reached\n"
+        "node n2: its lease was not given back: node n2 cannot be reached; what still runs there "
+        "ends by itself: load and collectors within their case's time limit, a server when nobody "
+        "renewed it for 60 s\n"
     )
     assert holders(machines) == [None, os.getpid()]
     assert names(context)[-1] == "session_end"

@@ -32,6 +32,10 @@ class FlakyNode(FarNode):
             self.lost += 1
             raise ConnectionLostError("no route to host", f"node {self.name}", "plug it in")
 
+    def state_dir(self) -> str:
+        self._reach("state_dir")
+        return super().state_dir()
+
     def run(self, argv: Sequence[str], **more: Any) -> Completed:
         self._reach("run")
         return super().run(argv, **more)

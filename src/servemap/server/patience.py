@@ -5,27 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from servemap.model.errors import ConnectionLostError, NodeError
+from servemap.model.errors import ConnectionLostError, UnreachableError
 from servemap.nodes.base import Node
 from servemap.server.events import append_event
 
 T = TypeVar("T")
 
 RETRY_S = 0.5
-
-
-class UnreachableError(NodeError):
-    """A node gave no answer for as long as the campaign waits for one."""
-
-
-def unreachable(node: str, away_s: float, last: ConnectionLostError) -> UnreachableError:
-    """Return the error for a node that has been away for so long, with what was heard last."""
-    return UnreachableError(
-        f"node {node} could not be reached for {away_s:.0f} s: {last.what}",
-        last.where,
-        "see that the node and the network run, then start the campaign again; "
-        "policy.lost_node_s says how long a node is waited for",
-    )
 
 
 class Patience:
@@ -71,6 +57,8 @@ class Patience:
         begun = time.monotonic()
         try:
             answer = call()
+        except UnreachableError:
+            raise
         except ConnectionLostError as error:
             self._lost(node.name, begun, error)
             return []
@@ -83,7 +71,12 @@ class Patience:
         since = self._since.setdefault(name, begun)
         away_s = time.monotonic() - since
         if away_s >= self._limit_s:
-            raise unreachable(name, away_s, error) from error
+            raise UnreachableError(
+                f"node {name} could not be reached for {away_s:.0f} s: {error.what}",
+                error.where,
+                "see that the node and the network run, then start the campaign again; "
+                "policy.lost_node_s says how long a node is waited for",
+            ) from error
 
     def _answered(self, name: str) -> None:
         since = self._since.pop(name, None)
@@ -91,8 +84,3 @@ class Patience:
             away_s = time.monotonic() - since
             self.away_s[name] = self.away_s.get(name, 0.0) + away_s
             append_event(self._run_dir, "link_healed", node=name, seconds=round(away_s, 3))
-
-
-def away(error: Exception) -> bool:
-    """Whether an error says that a node cannot be reached, rather than what it answered."""
-    return isinstance(error, ConnectionLostError | UnreachableError)

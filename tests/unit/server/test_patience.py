@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from far_nodes import FlakyNode
 
-from servemap.measure import patience
-from servemap.measure.patience import Patience, UnreachableError, away, unreachable
-from servemap.model.errors import ConnectionLostError, NodeError
+from servemap.model.errors import NodeError, UnreachableError
+from servemap.server import patience
 from servemap.server.events import read_events
+from servemap.server.patience import Patience
+from tests.far_nodes import FlakyNode
 
 
 @pytest.fixture(autouse=True)
@@ -85,10 +85,3 @@ def test_what_a_node_refuses_is_not_asked_again(node: FlakyNode, tmp_path: Path)
     with pytest.raises(NodeError, match="disk full"):
         Patience(tmp_path, 60).insist(node, refuse)
     assert node.calls == ["refused"]
-
-
-def test_which_errors_say_that_a_node_is_away() -> None:
-    lost = ConnectionLostError("cut", "w", "wait")
-    assert away(lost)
-    assert away(unreachable("w", 3, lost))
-    assert not away(NodeError("disk full", "w", "free some room"))
