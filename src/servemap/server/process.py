@@ -11,6 +11,8 @@ from servemap.model.files import parse_json
 from servemap.nodes.base import Node, ProcessId
 
 SUPERVISOR_START_S = 10.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+RESTARTED = "the machine was restarted, and the server ended with it"
 TOUCH_S = 10.0
 KILLED = "the server was ended by signal"
 CONTAINER_END_S = 60.0
@@ -120,6 +122,20 @@ def say_exit(state: dict[str, Any]) -> str:
     if end.get("code") is not None:
         return f"the server exited with code {end['code']}"
     return "the server's process is gone"
+
+
+def why_ended(node: Node, workdir: str, running: Running) -> str:
+    """Return in words how a rank that does not run any more ended."""
+    state = supervisor_state(node, workdir, running.boot_id)
+    if not state.get("exit") and _restarted(node, state):
+        return RESTARTED
+    return say_exit(state)
+
+
+def _restarted(node: Node, state: dict[str, Any]) -> bool:
+    """Whether the machine is in another boot than the one in which a state was written."""
+    then, now = state.get("machine_boot_id"), node.read_text(BOOT_ID)
+    return bool(then and now) and then != str(now).strip()
 
 
 def start(

@@ -71,14 +71,18 @@ def _why_down(context: Context, node_id: str, rank: Running) -> str | None:
     node, workdir = context.nodes[node_id], context.workdir(node_id)
     if process.alive(node, workdir, rank):
         return None
-    said = process.say_exit(process.supervisor_state(node, workdir, rank.boot_id))
+    said = process.why_ended(node, workdir, rank)
     return f"{said} (node {node_id})" if len(context.nodes) > 1 else said
 
 
 def joined(said: Iterable[str | None]) -> str | None:
-    """Return in words how ranks ended, the killed ones first: others often end because of them."""
+    """Return in words how ranks ended, causes first: others often end because of a killed one."""
     ends = dict.fromkeys(text for text in said if text)
-    return "; ".join(sorted(ends, key=lambda text: process.KILLED not in text)) or None
+
+    def is_cause(text: str) -> bool:
+        return process.KILLED in text or process.RESTARTED in text
+
+    return "; ".join(sorted(ends, key=is_cause, reverse=True)) or None
 
 
 def rank_down(context: Context, node_id: str, boot_id: str) -> str | None:

@@ -244,3 +244,17 @@ def test_the_rank_that_was_killed_is_said_before_those_that_ended_because_of_it(
     )
     assert joined([None, None]) is None
     assert joined([REPLACED, REPLACED]) == REPLACED
+
+
+def test_a_node_that_was_restarted_is_said_before_the_ranks_that_ended_because_of_it(
+    lab: Lab,
+) -> None:
+    context = lab.context()
+    ensure_server(context, "baseline")
+    lab.head.server_dies(code=1)
+    lab.worker.living.clear()
+    lab.worker.boot = "the next"
+    assert why_down(context, standing(context, ())) == (
+        "the machine was restarted, and the server ended with it (node n2); "
+        "the server exited with code 1 (node n1)"
+    )
