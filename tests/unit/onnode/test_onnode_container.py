@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -245,4 +246,8 @@ def test_what_a_question_to_podman_leaves_running_is_ended(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert find(["podman"], "boot") == ["cafe"]
     left = int(pid_file.read_text())
-    wait_for(lambda: not Path(f"/proc/{left}").exists(), "its end")
+    try:
+        wait_for(lambda: not Path(f"/proc/{left}").exists(), "its end")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
