@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from servemap import cli_prepare, cli_show
-from servemap.analysis.gate import failures
+from servemap.analysis.gate import baseline_failures, failures
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
 from servemap.analysis.verify import damaged_files
@@ -24,6 +24,7 @@ from servemap.report.render import render
 from servemap.scripting import say_os_error
 from servemap.server.context import Context
 from servemap.server.hold.leftover import left_running
+from servemap.server.hold.manifest import check_manifest
 from servemap.server.stop import request_stop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -76,6 +77,7 @@ def plan(
 ) -> None:
     """List what a target would measure: variants, launches, repeats, nodes, expected time."""
     context = load_context(read_yaml(campaign_file(configfile, profile)))
+    check_manifest(context.run_dir, context.plan.campaign)
     phases = targets or []
     for name in phases:
         if name not in context.plan.phases:
@@ -108,6 +110,9 @@ def status(run: RunName = None) -> None:
     print(f"run {context.run}")
     live = state.live(context)
     print(cli_show.status_lines(live, repeats))
+    planned = context.plan.items().baselines
+    if planned:
+        print(cli_show.baseline_states(planned, baseline_failures(folder, planned)))
     left = "" if live.running else cli_show.left_lines(left_running(context), time.time_ns())
     if left:
         print(left)
@@ -197,14 +202,18 @@ def finish(run: str) -> None:
 
 @app.command()
 def gate(run: RunName = None) -> None:
-    """Exit with 1 unless every planned repeat was measured and is valid."""
+    """Exit with 1 unless every planned baseline and repeat was measured and is valid."""
     folder = find_run(run)
-    problems = failures(folder, run_context(folder).plan.rows())
+    plan = run_context(folder).plan
+    problems = [
+        *baseline_failures(folder, plan.items().baselines),
+        *failures(folder, plan.rows()),
+    ]
     for problem in problems:
         print(problem)
     if problems:
         raise typer.Exit(1)
-    print("every planned repeat is valid")
+    print("every planned repeat is valid" + (" and every baseline measured" if plan.baselines else ""))
 
 
 @app.command()

@@ -124,6 +124,12 @@ def status_lines(live: Live, rows: list[PlannedRepeat]) -> str:
     return "\n".join(lines)
 
 
+def baseline_states(planned: list[str], problems: list[str]) -> str:
+    """Return how many of the planned baselines were measured, and what is wrong with the others."""
+    measured = len(planned) - len(problems)
+    return "\n".join([f"baselines: {measured} of {len(planned)} measured", *problems])
+
+
 def left_lines(left: Iterable[LeftServer | NotAsked], now_ns: int) -> str:
     """Return what a controller that is gone left running on the nodes; empty for nothing."""
     lines = []
