@@ -15,6 +15,7 @@ from servemap.analysis.verify import damaged_files
 from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
 from servemap.measure import status as state
+from servemap.measure.left import still_running
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
 from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
@@ -113,9 +114,12 @@ def status(run: RunName = None) -> None:
     planned = context.plan.items().baselines
     if planned:
         print(cli_show.baseline_states(planned, baseline_failures(folder, planned)))
-    left = "" if live.running else cli_show.left_lines(left_running(context), time.time_ns())
-    if left:
-        print(left)
+    if not live.running:
+        said = [
+            cli_show.left_lines(left_running(context), time.time_ns()),
+            cli_show.load_lines(still_running(context)),
+        ]
+        print("".join(f"{text}\n" for text in said if text), end="")
     print(result_table(folder, context.plan.rows(), cli_show.outdated(repeats), last=5))
 
 
@@ -213,7 +217,8 @@ def gate(run: RunName = None) -> None:
         print(problem)
     if problems:
         raise typer.Exit(1)
-    print("every planned repeat is valid" + (" and every baseline measured" if plan.baselines else ""))
+    baselines = " and every baseline measured" if plan.items().baselines else ""
+    print(f"every planned repeat is valid{baselines}")
 
 
 @app.command()

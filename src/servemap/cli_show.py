@@ -1,6 +1,7 @@
 """Tables and lines that the command `servemap` prints: pure functions, data in, text out."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from tabulate import tabulate
 
@@ -144,6 +145,15 @@ def left_lines(left: Iterable[LeftServer | NotAsked], now_ns: int) -> str:
                 "ends it"
             )
     return "\n".join(lines)
+
+
+def load_lines(left: Iterable[dict[str, Any]]) -> str:
+    """Return what still runs on the nodes for an attempt of a controller that is gone."""
+    return "\n".join(
+        f"node {one['node']}: {one['what']} of {one['attempt']} still runs, pid {one['pid']}; "
+        "`snakemake` takes it up again"
+        for one in left
+    )
 
 
 def unfinished(left: int, planned: int, rendered: bool) -> str:

@@ -30,9 +30,10 @@ LOAD_S = 10.0
 
 
 def run_baseline(context: Context, name: str, token: int, output: Path) -> dict[str, Any]:
-    """Measure one baseline, write and return its record, also when it failed; `token` as for a case.
+    """Measure one baseline and write its record, also when it failed; return that record.
 
-    A pair of nodes that cannot be measured is named in the reasons and costs no other its result.
+    `token` is as for a case. A pair of nodes that cannot be measured is named in the reasons and
+    costs no other its result.
     """
     spec = context.plan.baselines[name]
     started_ns = time.time_ns()
@@ -82,7 +83,7 @@ def run_baseline(context: Context, name: str, token: int, output: Path) -> dict[
 
 
 def node_loads(context: Context) -> dict[str, str | None]:
-    """Return {node: its load averages over 1, 5 and 15 min}; None where a node does not say them."""
+    """Return {node: its load averages over 1, 5 and 15 min}; None where it does not say them."""
 
     def look(name: str) -> str | None:
         try:

@@ -39,7 +39,7 @@ class Said(NamedTuple):
 def parts(reason: str) -> Said:
     """Return the parts of a recorded reason, which may be an error's whole text."""
     found = Said("", [], [])
-    whats = []
+    whats: list[str] = []
     for line in filter(None, (line.strip() for line in reason.splitlines())):
         key, _, rest = line.partition(": ")
         target = {"where": found.where, "remedy": found.remedy}.get(key, whats)

@@ -66,9 +66,7 @@ def read_process(pid: int) -> Optional[Process]:
     command = b" ".join(word for word in words if word).decode("utf-8", "replace")
     # A zombie and a kernel thread have no command line: their short name is in brackets.
     command = redact_text(command) or "(%s)" % stat.comm
-    return Process(
-        pid, stat.ppid, stat.start, stat.state, shortened(command), user_name(uid)
-    )
+    return Process(pid, stat.ppid, stat.start, stat.state, shortened(command), user_name(uid))
 
 
 def read_processes() -> Dict[int, Process]:

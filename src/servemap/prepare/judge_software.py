@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from servemap.model.server_spec import Container
-from servemap.prepare.lines import Line, count_bytes, ok, some, unknown
+from servemap.prepare.lines import WAITS, Line, count_bytes, ok, some, unknown
 from servemap.prepare.wanted import Wanted
 
 
@@ -147,4 +147,4 @@ def different_files(here: Mapping[str, int], there: Mapping[str, int]) -> list[s
 
 def no_answer(node: str, check: str) -> Line:
     """Return the line of a check that needs an answer of a node that gave none."""
-    return unknown(node, check, "the node gave no answer", "mend the line above first")
+    return unknown(node, check, "the node gave no answer", WAITS)

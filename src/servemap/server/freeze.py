@@ -18,7 +18,7 @@ from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Secret
 from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
-from servemap.onnode.redact import REDACTED, redact_text
+from servemap.onnode.redact import REDACTED
 from servemap.server.container.images import images_there
 from servemap.server.context import Context
 
@@ -100,7 +100,6 @@ def workflow_facts() -> dict[str, Any]:
         "tree_clean": None if status is None else status == "",
         "changed_files": (status or "").splitlines()[:50],
         "python": sys.version.split()[0],
-        "argv": [redact_text(word) for word in sys.argv],
         "packages": {item.metadata["Name"]: item.version for item in distributions()},
     }
 

@@ -188,7 +188,7 @@ def test_table_gate_verify(servemap: Any, context: Context) -> None:
     assert "250" in said, "TTFT in ms"
     assert "not measured" in said
     code, said = servemap("gate")
-    assert (code, said) == (1, "few/c r1: not measured\n")
+    assert (code, said) == (1, "baseline net: not measured\nfew/c r1: not measured\n")
     assert servemap("verify") == (0, "every raw file is as it was recorded\n")
     (folder / "attempts/001/raw/requests.jsonl").write_text("[]\n")
     code, said = servemap("verify")

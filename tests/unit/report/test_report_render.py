@@ -71,8 +71,9 @@ def test_nodes_stand_side_by_side_with_their_clocks(copy):
     run, rows = copy
     manifest = json.loads((run / "run_manifest.json").read_text())
     manifest["campaign"]["nodes"].append(
-        {"id": "w1", "role": "worker", "transport": "ssh", "address": "10.0.0.2"}
-    )
+        {"id": "w1", "role": "worker", "transport": "ssh", "address": "10.0.0.2",
+         "rails": [{"netdev": "eth0", "hca": "mlx5_0"}, {"netdev": "eth1", "hca": None}]}
+    )  # fmt: skip
     write_json(run / "run_manifest.json", manifest)
     metas = sorted(run.glob("cases/*/*/r*/meta.json"))
     for position, path in enumerate(metas):
@@ -88,8 +89,9 @@ def test_nodes_stand_side_by_side_with_their_clocks(copy):
     markdown, _ = rendered(run, rows)
     (row,) = [r for r in rows_of(markdown, "Environment") if r[0] == "w1" and r[1] == "worker"]
     assert row[1:4] == ["worker", "ssh", "10.0.0.2"]
-    assert row[4] == "none", "no facts of it were frozen"
-    assert row[5:] == ["-1.25", "0.12", "7.00", "1"]
+    assert row[4] == "eth0 (mlx5\\_0), eth1", "its rails"
+    assert row[5] == "none", "no facts of it were frozen"
+    assert row[6:] == ["-1.25", "0.12", "7.00", "1"]
 
 
 def test_times_are_shown_in_the_campaigns_zone_and_say_so(copy):
@@ -394,7 +396,10 @@ def test_a_partial_report_writes_no_declared_output(copy):
     assert not (run / "report.md").exists()
     assert not (run / "report/index.html").exists()
     assert "Partial report" in html.text
-    assert "19 of 21 planned repeats were tried" in markdown
+    assert (
+        "Partial report: of 21 planned repeats 19 measured, 1 tried but not run, "
+        "1 not tried or interrupted." in markdown
+    )
 
 
 def test_simulated_results_are_labelled(copy):
