@@ -6,6 +6,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+_LONGEST = 60
+"""A longer `id` is no name, and an error shall stay readable."""
+
 
 def named(path: Sequence[Any], data: Any) -> list[str]:
     """Return a location with the entries of lists named by their `id` where they have one.
@@ -18,7 +21,8 @@ def named(path: Sequence[Any], data: Any) -> list[str]:
     for step in path:
         below = _below(data, step)
         own = below.get("id") if isinstance(below, dict) and isinstance(step, int) else None
-        found.append(own if isinstance(own, str) and own else str(step))
+        plain = isinstance(own, str) and 0 < len(own) <= _LONGEST and own.isprintable()
+        found.append(str(own) if plain else str(step))
         # A step that is no key of the data is the name of a type that pydantic tried.
         data = data if below is None else below
     return found

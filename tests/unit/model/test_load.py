@@ -125,8 +125,9 @@ def test_a_number_is_finite(path: str, key: str, number: float) -> None:
         value = {"uncached_input": 1, "cached_input": 1, **value}
     with pytest.raises(ConfigError) as error:
         parse_campaign(changed(path, value))
-    assert error.value.where == f"configuration, key {path}.{key}"
-    assert f"{path}.{key}: must be " in error.value.what
+    said = "cases.c" if path == "cases.0" else path
+    assert error.value.where == f"configuration, key {said}.{key}"
+    assert f"{said}.{key}: must be " in error.value.what
     assert error.value.remedy
 
 
@@ -290,3 +291,25 @@ def test_an_inventory_holds_nothing_else(tmp_path: Path) -> None:
         assemble({"inventory": str(path)})
     assert "'model'" in error.value.what
     assert error.value.where == str(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "where", "remedy"),
+    [
+        ("nodes.0", {"id": "w1", "adress": "10.0.0.1"}, "nodes.w1.adress", "did you mean address?"),
+        ("nodes.0", {"id": "w1", "quite_other": 1}, "nodes.w1.quite_other", "remove the key"),
+        ("nodes.0", {"id": 7, "adress": "10.0.0.1"}, "nodes.0.id", "give a value"),
+        ("nodes.0", {"id": "a\nb", "adress": "x"}, "nodes.0.", ""),
+        ("server.enigne", "x", "server.enigne", "did you mean engine?"),
+        ("server.settings", {"max_activ": 2}, "server.settings.max_activ", "mean max_active?"),
+        ("cases.0.concurency", 2, "cases.c.concurency", "did you mean concurrency?"),
+        ("rnu", 1, "rnu", "did you mean run?"),
+    ],
+)
+def test_a_key_is_named_by_its_entry_and_the_one_that_was_meant_is_offered(
+    key: str, value: Any, where: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_campaign(changed(key, value))
+    assert error.value.where.startswith(f"configuration, key {where}")
+    assert remedy in error.value.remedy

@@ -48,9 +48,10 @@ def check_manifest(run_dir: Path, campaign: Campaign) -> None:
     differing = [key for key, value in wanted.items() if found.get(key) != value]
     if differing:
         key = differing[0]
+        verb, ours = ("are", "this one's are") if key == "nodes" else ("is", "this one's is")
         raise ResultsError(
-            f"the folder holds another campaign: its {key} is {_say(found.get(key))}, "
-            f"this campaign's is {_say(wanted[key])}",
+            f"the folder holds another campaign: its {key} {verb} {_say(found.get(key))}, "
+            f"{ours} {_say(wanted[key])}",
             str(path),
             way_out,
         )
