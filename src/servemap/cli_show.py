@@ -160,8 +160,12 @@ def unfinished(left: int, planned: int, rendered: bool) -> str:
     """Return why the report does not show everything that was measured."""
     if left:
         return f"{left} of {planned} planned repeats are still to be measured"
-    old = "the report is older than the newest repeat" if rendered else "there is no report yet"
+    if not rendered:
+        return (
+            "there is no report yet: `snakemake --cores all`, with the same --configfile or "
+            "--profile and without a phase, makes it"
+        )
     return (
-        f"{old}: `snakemake --cores all`, with the same --configfile or --profile, brings it up to "
-        "date"
+        "the report is older than the newest repeat: `snakemake --cores all`, with the same "
+        "--configfile or --profile, brings it up to date"
     )

@@ -58,7 +58,7 @@ def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -
     if meta.get("status") != "ok":
         return [[*_key(row), MISSING, f"{meta.get('status')}: {_first_reason(meta)}"]]
     if metrics.get("attempt") != meta.get("attempt") or "verdict" not in metrics:
-        return [[*_key(row), MISSING, "measured, not derived yet"]]
+        return [[*_key(row), MISSING, "not derived yet: run `snakemake`"]]
     verdict = metrics["verdict"]
     segments = [item for item in map(mapping, sequence(metrics.get("segments"))) if item]
     if verdict != "valid" or not segments:

@@ -370,7 +370,7 @@ def test_no_server_is_stopped_under_a_job_that_measures_it(
     ("change", "said"),
     [
         ({"model": {"name": "x", "path": "model.gguf", "context": 2048}}, "its model is"),
-        ({"nodes": [{"id": "n1", "address": "10.0.0.1"}]}, "its nodes is"),
+        ({"nodes": [{"id": "n1", "address": "10.0.0.1"}]}, "its nodes are"),
         ({"server": {"engine": "vllm", "attach": "http://h:1"}, "variables": [],
           "variants": [{"id": "baseline"}]}, "its engine is"),
     ],
