@@ -26,6 +26,10 @@ _SYMBOLS = (
 
 Figure = dict[str, Any]
 
+# Names of lines that fit in a row above a panel, and the height of one more such row.
+_PANEL_CHARS = 38
+_ROW_PX = 16
+
 
 def throughput_plots(run: Run) -> list[Plot]:
     """Return output and input tok/s over concurrency, one line a variant and length pair.
@@ -174,7 +178,9 @@ def _telemetry(repeat: Repeat) -> Plot | None:
     if not any(panels):
         return None
     titles = [_title(title, series) for title, series in zip(PANELS, panels, strict=True)]
-    figure = _grid(titles, 0.04, 250)
+    height = 250 + _ROW_PX * max(0, *(title.count("<br>") - 1 for title in titles))
+    figure = _grid(titles, 0.04, height)
+    figure["layout"]["margin"]["t"] += height - 250
     segments, injections = marks(repeat)
     shades = [
         *((s, "#1f5fa8", 0.07) for s in segments),
@@ -199,18 +205,22 @@ def _telemetry(repeat: Repeat) -> Plot | None:
             _shade(suffix, interval, colour, opacity) for interval, colour, opacity in shades
         ]
     shading = "shaded: measured window" + ("; darker: injected request" if injections else "")
-    return Plot(f"{repeat.case}, {repeat.variant} r{repeat.repeat} ({shading})", figure, 250)
+    return Plot(f"{repeat.case}, {repeat.variant} r{repeat.repeat} ({shading})", figure, height)
 
 
 def _title(panel: str, series: list[Series]) -> str:
     """Return a panel's title, with the names of its lines in their colours."""
     if len(series) < 2:
         return panel
-    names = " ".join(
-        f'<span style="color:{_colour(position)}">{safe(line.name)}</span>'
-        for position, line in enumerate(series)
-    )
-    return f"{panel}<br><sup>{names}</sup>"
+    rows: list[list[str]] = []
+    used = _PANEL_CHARS
+    for position, line in enumerate(series):
+        if used + len(line.name) >= _PANEL_CHARS:
+            rows.append([])
+            used = 0
+        used += len(line.name) + 1
+        rows[-1].append(f'<span style="color:{_colour(position)}">{safe(line.name)}</span>')
+    return panel + "".join(f"<br><sup>{' '.join(row)}</sup>" for row in rows)
 
 
 def _shade(suffix: str, interval: tuple[float, float], colour: str, opacity: float) -> Figure:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 from runbuilder import write_json
 
-from servemap.report import results
+from servemap.report import plots, results
 from servemap.report.html import breakable, script_json
 from servemap.report.render import render
 
@@ -548,3 +548,15 @@ def test_no_difference_says_when_before_and_when_after(copy):
     (row,) = [r for r in rows_of(rendered(run, rows)[0], "Environment") if "no difference" in r]
     assert row[2].startswith("2020-09-13")
     assert row[3].startswith("2023-11-14")
+
+
+def test_names_of_many_lines_are_broken_into_rows_above_their_panel():
+    names = [f"{node} eth0 {way}" for node in ("head", "worker") for way in ("in", "out")]
+    lines = [plots.Series(name, [0.0], [1.0]) for name in names]
+    title, *rows = plots._title("Network", lines).split("<br>")
+    assert title == "Network"
+    shown = [re.sub("<[^>]+>", "", row) for row in rows]
+    assert " ".join(shown).split(" ") == " ".join(names).split(" ")
+    assert len(shown) > 1
+    assert max(map(len, shown)) <= plots._PANEL_CHARS
+    assert plots._title("Network", lines[:1]) == "Network"
