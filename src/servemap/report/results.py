@@ -11,7 +11,7 @@ from servemap.report.document import MISSING, Cell, Section, Table, Tile, Tone, 
 from servemap.report.numbers import change, percent, plain, seconds
 from servemap.report.reasons import reason_cell
 from servemap.report.run import Run, engine_of
-from servemap.report.servers import gate_checks, gate_result
+from servemap.report.servers import gate_checks, gate_result, gates_in_words
 
 # Column, figure, and whether more is better.
 CASE_FIGURES: tuple[tuple[str, str, bool], ...] = (
@@ -43,7 +43,7 @@ def summary(run: Run) -> Section:
         ("Engine", engine_of(run)),
         ("Nodes", names),
         ("Load client runs on", _load_node(nodes, run)),
-        ("Gates of the first starts", _gates(run)),
+        ("Gates of the first starts", gates_in_words(run)),
         ("Lengths", _scale(run)),
         ("Variants", ", ".join(run.variants)),
         ("Cases", f"{len(run.cases)}, with {len(run.repeats)} planned repeats"),
@@ -83,20 +83,6 @@ def _load_node(nodes: list[dict[str, Any]], run: Run) -> str | None:
     """Return the node that the load was made on: the head where the campaign names none."""
     head = next((text(node.get("id")) for node in nodes if node.get("role") == "head"), None)
     return text(run.campaign.get("load_node")) or head
-
-
-def _gates(run: Run) -> str | None:
-    """Return how the gates of the first starts went, those that did not pass by name."""
-    found: dict[str, list[str]] = {"pass": [], "fail": [], "not known": []}
-    for variant, check in gate_checks(run):
-        name = f"{check.get('name')}" + (f" of {variant}" if len(run.launches) > 1 else "")
-        found[gate_result(check)].append(name)
-    words = [f"{len(found['pass'])} passed"] + [
-        f"{len(found[result])} {word} ({', '.join(found[result])})"
-        for result, word in (("fail", "failed"), ("not known", "not known"))
-        if found[result]
-    ]
-    return ", ".join(words) if any(found.values()) else None
 
 
 def _adopted(run: Run) -> list[str]:

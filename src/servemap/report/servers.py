@@ -34,6 +34,20 @@ def gate_result(check: dict[str, Any]) -> GateResult:
     return "not known" if check.get("ok", False) is None else "fail"
 
 
+def gates_in_words(run: Run) -> str | None:
+    """Return how the gates of the first starts went, those that did not pass by name."""
+    found: dict[str, list[str]] = {"pass": [], "fail": [], "not known": []}
+    for variant, check in gate_checks(run):
+        name = f"{check.get('name')}" + (f" of {variant}" if len(run.launches) > 1 else "")
+        found[gate_result(check)].append(name)
+    words = [f"{len(found['pass'])} passed"] + [
+        f"{len(found[result])} {word} ({', '.join(found[result])})"
+        for result, word in (("fail", "failed"), ("not known", "not known"))
+        if found[result]
+    ]
+    return ", ".join(words) if any(found.values()) else None
+
+
 def server(run: Run) -> Section:
     """Launches, gates and patches of every variant."""
     launches = [
