@@ -11,7 +11,9 @@ from servemap.report.run import Run
 _DEPTH = 3
 _LONGEST = 400
 # Sections with tables of their own, and lists that would bury the rest.
-_APART = frozenset({"workflow", "packages", "commands", "env", "models", "schema", "taken_ns"})
+_APART = frozenset(
+    {"workflow", "packages", "commands", "env", "models", "schema", "taken_ns", "digests", "apart"}
+)
 # Counters and times change by themselves and are no difference.
 _VOLATILE = frozenset({"counters", "taken_ns", "schema"})
 

@@ -104,7 +104,7 @@ class Time:
         self.moments = moments
         monkeypatch.setattr(dirty, "look", self.look)
 
-    def look(self, node: Node, workdirs: Any, *, become: bool) -> Holders:
+    def look(self, node: Node, workdirs: Any, *, become: bool, runtimes: Any) -> Holders:
         return [holders for at, holders in self.moments.items() if at <= self.now][-1]
 
     def sleep(self, seconds: float) -> None:
