@@ -20,7 +20,11 @@ def test_an_interpreter_is_asked_for_its_own_packages() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("exit 3", "gave no answer"), ("echo broken >&2; exit 1", "broken"), ("echo hello", "Expecting value")],
+    [
+        ("exit 3", "gave no answer"),
+        ("echo broken >&2; exit 1", "broken"),
+        ("echo hello", "Expecting value"),
+    ],
 )
 def test_one_that_does_not_work_says_why(tmp_path: Path, text: str, said: str) -> None:
     program = tmp_path / "python"
