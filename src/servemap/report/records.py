@@ -47,7 +47,7 @@ def server(run: Run) -> Section:
         [
             Cell(variant),
             cell(check.get("name")),
-            _result(check.get("ok")),
+            Cell("pass", tone="good") if check.get("ok") is True else Cell("fail", tone="bad"),
             cell(_words(check.get("evidence"))),
             cell(None if check.get("ok") is True else check.get("remedy")),
         ]
@@ -91,13 +91,6 @@ def server(run: Run) -> Section:
     else:
         paragraphs.append("No variant of this run has patches.")
     return Section("server", "Server, gates and patches", paragraphs, tables)
-
-
-def _result(ok: Any) -> Cell:
-    """Return how a gate came out; None is a question without an answer, and no failure."""
-    if ok is None:
-        return Cell("not known", tone="muted")
-    return Cell("pass", tone="good") if ok is True else Cell("fail", tone="bad")
 
 
 def _engine(record: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from servemap.model.errors import NodeError
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes.base import Node
 from servemap.nodes.local import LocalNode
-from servemap.server.gates import dirty
+from servemap.server.gates import dirty, holders
 from servemap.server.gates.dirty import MEMORY_BACK_S, check_clean, wait_clean
 from servemap.server.gates.holders import Card, CardProcess, Holders, look
 from servemap.server.gates.ports import NodeView
@@ -80,6 +80,25 @@ def test_another_runs_server_is_left_alone(node: Node, leftover: Leftover, tmp_p
     check = wait_clean(node, HERE, [str(tmp_path / "elsewhere")], ports=[], grace_s=5)
     assert check.ok is True
     assert leftover.process.poll() is None
+
+
+def test_a_runtime_that_the_campaign_does_not_use_need_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    empty: dict[str, Any] = {"processes": [], "sockets": {}, "tcp": "", "tcp6": ""}
+    found = {
+        "view": empty, "cards": [], "processes": [], "failed": {"nvidia-smi": "no driver"},
+        "containers_failed": {"docker": "no daemon"}, "devices": {}, "hidden": 0, "boots": {},
+        "known": [], "containers": [],
+    }  # fmt: skip
+    monkeypatch.setattr(holders, "read_holders", lambda workdirs: found)
+    assert set(look(FakeNode(), []).failed) == {"nvidia-smi", "docker"}
+    assert set(look(FakeNode(), [], runtimes={"podman"}).failed) == {"nvidia-smi"}
+    check = wait_clean(FakeNode(), HERE, [], ports=[], grace_s=0, runtimes=())
+    assert check.ok is True, "no cards and no containers are used"
+    check = wait_clean(FakeNode(), HERE, [], ports=[], grace_s=0, runtimes=("docker",))
+    assert (check.ok, bool(check.remedy)) == (None, True)
+    assert "docker failed: no daemon" in check.evidence
 
 
 def test_a_foreign_owner_of_our_port_fails_at_once(node: Node, tmp_path: Path) -> None:
