@@ -156,10 +156,10 @@ def _with_engine(
 ) -> dict[str, Any]:
     """Return the facts of a node with what the variant's server runs there.
 
-    What was frozen before the campaign named this interpreter or package is taken now.
+    What was not there when the node was frozen, or not named by the campaign, is looked at now.
     """
     engine = engine_of(context, variant, node_id, facts)
-    if engine is not None and None in engine.values():
+    if engine and any(part is None or "error" in part for part in engine.values()):
         engine = engine_of(context, variant, node_id, freeze.take_facts(context, node_id))
     return facts if engine is None else {**facts, "engine": engine}
 

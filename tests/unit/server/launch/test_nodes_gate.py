@@ -89,7 +89,8 @@ def test_what_is_in_a_container_is_not_compared_by_the_nodes_own_packages() -> N
 
 def test_an_interpreter_that_was_not_frozen_is_looked_at_now() -> None:
     context = context_with({"python": "/new/python"})
-    freeze_engines(context, engine(), engine())
+    broken = {"engine_python": {"/new/python": {"error": "it was not there"}}}
+    freeze_engines(context, engine(), broken)
     for node, version in (("n1", "1"), ("n2", "2")):
         found = {"/new/python": {"version": version, "packages": {}}}
         context.nodes[node].facts = {"engine_python": found}
