@@ -26,6 +26,8 @@ def result_table(
 ) -> str:
     """Return the table of a run's repeats; a figure that is missing or not valid is `-`, never 0.
 
+    `marked` is said of what was measured although the environment was not as it should be.
+
     Args:
         folder: the run's folder.
         rows: planned repeats, each with `variant`, `case` and `repeat`.
@@ -67,7 +69,7 @@ def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -
         [
             *_key(row),
             name,
-            verdict,
+            f"{verdict}, marked" if mapping(meta.get("server")).get("drift") else verdict,
             _ms(figures, "ttft_s"),
             _ms(figures, "tpot_s"),
             _ms(figures, "e2e_s"),

@@ -13,7 +13,9 @@ _LONGEST = 400
 # More rows than this of one kind are shown only when asked for.
 _FOLD = 60
 # Sections with tables of their own, and lists that would bury the rest.
-_APART = frozenset({"workflow", "packages", "commands", "env", "models", "schema", "taken_ns"})
+_APART = frozenset(
+    {"workflow", "packages", "commands", "env", "models", "schema", "taken_ns", "digests", "apart"}
+)
 # Counters and times change by themselves and are no difference.
 _VOLATILE = frozenset({"counters", "taken_ns", "schema"})
 

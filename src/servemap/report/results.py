@@ -8,6 +8,7 @@ from servemap.analysis.stats import change_percent
 from servemap.analysis.summary import Row
 from servemap.parsers.values import mapping, text
 from servemap.report.document import MISSING, Cell, Section, Table, Tile, Tone, cell
+from servemap.report.marks import marks
 from servemap.report.numbers import change, percent, plain, seconds
 from servemap.report.reasons import reason_cell
 from servemap.report.run import Run, engine_of
@@ -76,7 +77,7 @@ def summary(run: Run) -> Section:
         "Top line of each variant: means over valid repeats, with the case they come from",
     )
     facts = Table(["What was run", ""], [[Cell(k), cell(v)] for k, v in what])
-    return Section("summary", "Summary", _warnings(run), [facts, top], tiles=tiles)
+    return Section("summary", "Summary", [*marks(run), *_warnings(run)], [facts, top], tiles=tiles)
 
 
 def _load_node(nodes: list[dict[str, Any]], run: Run) -> str | None:

@@ -67,6 +67,19 @@ def page(campaign):
     return rendered(*campaign)
 
 
+def test_what_was_marked_instead_of_refused_stands_in_the_summary(copy, page):
+    run, rows = copy
+    assert "Marked, not refused" not in page[0]
+    paths = sorted(run.glob("cases/*/*/r*/meta.json"))[:2]
+    for path in paths:
+        meta = json.loads(path.read_text())
+        meta["server"] = {**(meta.get("server") or {}), "drift": ["rails: n2: eth9 is down"]}
+        path.write_text(json.dumps(meta))
+    markdown, _ = rendered(run, rows)
+    summary = markdown.partition("## Summary")[2].partition("\n## ")[0]
+    assert "rails: n2: eth9 is down (2 repeats)" in summary
+
+
 def test_nodes_stand_side_by_side_with_their_clocks(copy):
     run, rows = copy
     manifest = json.loads((run / "run_manifest.json").read_text())
