@@ -1,6 +1,6 @@
 """Measure the project's own speed, print it, record it, and fail where a limit is broken.
 
-`python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo` or `ssh` one part.
+`python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh` or `lab` one part.
 """
 
 import json
@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import demo, dryrun, ssh
+from benchmarks import demo, dryrun, lab, ssh
 
 RESULTS = Path(__file__).parent / "results"
-PARTS = {"dryrun": dryrun.measure, "demo": demo.measure, "ssh": ssh.measure}
+PARTS = {"dryrun": dryrun.measure, "demo": demo.measure, "ssh": ssh.measure, "lab": lab.measure}
 
 
 def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], list[str]]:
@@ -25,9 +25,9 @@ def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], l
         if ratio > dryrun.LIMIT:
             failures.append(f"dry run: {ratio} times a bare Snakefile, limit {dryrun.LIMIT}")
         return failures, remarks
-    if part == "ssh":
-        found = ssh.broken(figures)
-        # both sides of a transfer share the cores with whatever else runs
+    if part in ("ssh", "lab"):
+        found = ssh.broken(figures) if part == "ssh" else lab.broken(figures)
+        # all machines share the cores of one with whatever else runs
         if max(figures["load_average"]) > cores:
             return failures, [f"{text}; not judged, load average is high" for text in found]
         return found, remarks
