@@ -1,6 +1,6 @@
 """Ending the server, whoever started it, and keeping what it said on each of its nodes."""
 
-from servemap.model.errors import ConnectionLostError
+from servemap.model.errors import NodeError
 from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
 from servemap.server.context import Context
@@ -14,7 +14,7 @@ from servemap.server.launch.ranks import Standing, standing_and_away, stop_ranks
 def finish(context: Context, ranks: Standing, status: boots.Status, reason: str) -> None:
     """Stop ranks that may still run, keep their logs, record how their start ended.
 
-    A node that cannot be reached is noted; what is left there ends when its lease does.
+    A node that cannot be asked is noted; what is left there ends when its lease does.
 
     Raises:
         LaunchError: a rank does not end.
@@ -26,14 +26,14 @@ def finish(context: Context, ranks: Standing, status: boots.Status, reason: str)
     for variant, boot_id in dict.fromkeys((r.variant, r.boot_id) for r in ranks.values()):
         boots.mark_ended(context.run_dir, variant, boot_id, status, reason)
         append_event(context.run_dir, "stop", variant=variant, boot_id=boot_id, reason=reason)
+    for node_id, error in unreached.items():
+        _note_left(context, node_id, ranks[node_id].boot_id, error)
     for node_id, check in wait_memory_back(context, list(reached)).items():
         if check.ok is False:
             append_event(context.run_dir, "not_clean", node=node_id, evidence=check.evidence)
-    for node_id, error in unreached.items():
-        _note_left(context, node_id, ranks[node_id].boot_id, error)
 
 
-def _note_left(context: Context, node_id: str, boot_id: str, error: ConnectionLostError) -> None:
+def _note_left(context: Context, node_id: str, boot_id: str, error: NodeError) -> None:
     append_event(
         context.run_dir,
         "rank_left",
