@@ -49,6 +49,8 @@ class FakeNode(LocalNode):
         self.on_run: dict[str, Callable[[list[str]], str]] = {
             "sweep": lambda argv: "{}",
             "-Pk": lambda argv: "",
+            "-d": lambda argv: "",
+            "-L": lambda argv: str(Path(argv[-1]).stat().st_size),
             "patch": lambda argv: '{"ok": true, "changed": false, "patches": {}, "order": []}',
         }
         self.facts: dict[str, Any] = {"kernel": {"release": "6.1"}}

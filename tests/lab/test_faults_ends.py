@@ -1,5 +1,6 @@
 """How a campaign ends where one node does not take part, and what is recorded of a secret."""
 
+import sys
 import time
 from pathlib import Path
 
@@ -7,12 +8,13 @@ import psutil
 import pytest
 
 from servemap.server.events import read_events
-from tests.lab.lab import BENCH, Lab
+from tests.lab.lab import BENCH, SECOND, Lab
 from tests.lab.project import LabProject
 from tests.lab.short import await_it, await_load, left, short_campaign, target
 
 pytestmark = pytest.mark.timeout(600)
 KEYS = f"{BENCH.home}/.ssh/authorized_keys"
+VALUE = "zq9-quietly-known-77x"
 LEASE = "tmp/servemap-lease/lease.json"
 
 
@@ -59,3 +61,49 @@ def end_logins(lab: Lab, node: str) -> None:
                 process.kill()
         except psutil.NoSuchProcess:
             continue
+
+
+def test_a_secret_that_a_server_prints_is_nowhere(lab: Lab, tmp_path: Path) -> None:
+    """The value of a secret is in no file here, and on the nodes only this user may read it."""
+    project = LabProject.on(lab, tmp_path / "project")
+    data = short_campaign(lab, "one")
+    data["server"]["python"] = "/opt/engine/bin/python"
+    data["server"]["env"] = {"ENGINE_LOGIN": {"secret": "LAB_LOGIN"}}
+    project.write_campaign(data)
+    wrap(lab, 'echo "config: login is $ENGINE_LOGIN ok"; env')
+    try:
+        project.start(target("one"), LAB_LOGIN=VALUE)
+        assert project.wait() == 0
+        assert project.meta("one")["status"] == "ok"
+        assert said(tmp_path) == []
+        for node in lab.inits:
+            seen = lab.exec_in(node, ["grep", "-rlsF", VALUE, BENCH.home], user=SECOND)
+            assert seen.stdout == ""
+            kept = lab.exec_in(node, ["grep", "-rlsF", VALUE, BENCH.home], user=BENCH)
+            assert ".log" in kept.stdout, "the server did not say it"
+
+        wrap(lab, 'echo "cannot log in with $ENGINE_LOGIN" >&2; exit 3')
+        project.start("-f", target("one"), LAB_LOGIN=VALUE)
+        project.wait()
+        assert "cannot log in with <redacted>" in str(project.meta("one")["reasons"])
+        assert said(tmp_path) == []
+    finally:
+        project.clean_up()
+
+
+def wrap(lab: Lab, before: str) -> None:
+    """Let the server's interpreter do something before it starts on every node."""
+    for node in lab.inits:
+        path = lab.path(node, "/opt/engine/bin/python")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\n{before}\nexec {sys.executable} "$@"\n')
+        path.chmod(0o755)
+
+
+def said(folder: Path) -> list[str]:
+    """Return the files below a folder that hold the secret."""
+    return [
+        str(path)
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink() and VALUE.encode() in path.read_bytes()
+    ]

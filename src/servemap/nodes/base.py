@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+PIECE_BYTES = 4 << 20
+"""What is read of a growing file at once."""
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -101,8 +104,11 @@ class Node(Protocol):
     def read_text(self, remote: str) -> str | None:
         """Return the text of a file, None when there is none."""
 
-    def read_since(self, remote: str, offset: int) -> bytes:
-        """Return what a file holds from `offset` on; nothing where it is shorter or not there."""
+    def read_since(self, remote: str, offset: int, max_bytes: int = PIECE_BYTES) -> bytes:
+        """Return what a file holds from `offset` on, at most `max_bytes` of it.
+
+        That is nothing where it is shorter or not there.
+        """
 
     def write_text(self, remote: str, text: str) -> None:
         """Write a file atomically, making its folder."""

@@ -16,9 +16,10 @@ from servemap.model.canon import file_sha256, write_text_atomic
 from servemap.model.errors import NodeError
 from servemap.model.files import read_bytes, regular
 from servemap.nodes.agent_zip import build_agent
-from servemap.nodes.base import Completed, Exchange, Fetched, ProcessId
+from servemap.nodes.base import PIECE_BYTES, Completed, Exchange, Fetched, ProcessId
 from servemap.nodes.identity import identify, machine_boot_id
 from servemap.onnode.end import AFTER_KILL_S, POLL_S, remains
+from servemap.onnode.files import private
 from servemap.onnode.ident import is_alive
 
 EXCHANGE_S = 20.0
@@ -127,13 +128,13 @@ class LocalNode:
             except FileNotFoundError:
                 return None
 
-    def read_since(self, remote: str, offset: int) -> bytes:
+    def read_since(self, remote: str, offset: int, max_bytes: int = PIECE_BYTES) -> bytes:
         """Return what a file holds from `offset` on; see Node.read_since."""
         with self._files(remote):
             try:
                 with open(remote, "rb", opener=regular) as handle:
                     handle.seek(offset)
-                    return handle.read()
+                    return handle.read(max_bytes)
             except FileNotFoundError:
                 return b""
 
@@ -205,7 +206,7 @@ class LocalNode:
         """Start a program in a session of its own; see Node.spawn."""
         with self._files(log):
             Path(log).parent.mkdir(parents=True, exist_ok=True)
-            target = Path(log).open("ab")  # noqa: SIM115 - closed below, after the start
+            target = open(log, "ab", opener=private)  # noqa: SIM115 - closed below
         with target:
             process = self._start(argv, env, cwd, subprocess.DEVNULL, target, subprocess.STDOUT)
         self._children[process.pid] = process

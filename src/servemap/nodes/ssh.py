@@ -11,7 +11,7 @@ from pathlib import Path
 from servemap.model.errors import NodeError
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes import ssh_command, ssh_fetch
-from servemap.nodes.base import Completed, Exchange, Fetched, ProcessId
+from servemap.nodes.base import PIECE_BYTES, Completed, Exchange, Fetched, ProcessId
 from servemap.nodes.ssh_agent import answer_of, install, strange
 from servemap.nodes.ssh_command import MISSING
 from servemap.nodes.ssh_errors import check_file, command_text, last_line
@@ -126,9 +126,9 @@ class SshNode:
         check_file(self.name, remote, ended)
         return ended.stdout.decode(errors="replace")
 
-    def read_since(self, remote: str, offset: int) -> bytes:
+    def read_since(self, remote: str, offset: int, max_bytes: int = PIECE_BYTES) -> bytes:
         """Return what a file holds from `offset` on; see Node.read_since."""
-        ended = self._reach.short(ssh_command.read_from(remote, offset))
+        ended = self._reach.short(ssh_command.read_from(remote, offset, max_bytes))
         if ended.code == MISSING:
             return b""
         check_file(self.name, remote, ended)

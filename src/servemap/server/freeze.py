@@ -18,7 +18,7 @@ from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Secret
 from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
-from servemap.onnode.redact import REDACTED, redact_text
+from servemap.onnode.redact import REDACTED, redact_text, redact_value
 from servemap.server.container.images import images_there
 from servemap.server.context import Context
 
@@ -77,7 +77,7 @@ def _facts(node: Node, *args: str) -> dict[str, Any]:
             f"node {node.name}",
             "see what the login shell of that user prints; nothing else may write to stdout",
         )
-    return facts
+    return dict(redact_value(facts))
 
 
 def workflow_facts() -> dict[str, Any]:

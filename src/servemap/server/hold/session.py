@@ -222,7 +222,7 @@ def end(context: Context, reason: str, logs: list[Path]) -> None:
 
 
 def _say(text: object) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - the controller's last word to a person
+    print(redact_text(str(text)), file=sys.stderr)  # noqa: T201 - the controller's last word to a person
 
 
 def _stop(context: Context, reason: str) -> None:

@@ -50,6 +50,21 @@ def log_path(workdir: str, boot_id: str) -> str:
     return _path(workdir, f"{boot_id}.log")
 
 
+def own_folder(node: Node, workdir: str) -> None:
+    """Make the run's folder on a node, for this user alone: logs may say what is secret.
+
+    Raises:
+        NodeError: it cannot be made.
+    """
+    done = node.run(["install", "-d", "-m", "0700", "--", workdir], timeout_s=TOUCH_S)
+    if done.code != 0:
+        raise NodeError(
+            f"the run's folder cannot be made: {done.stderr.strip()[-300:]}",
+            f"node {node.name}: {workdir}",
+            "let this user write there, and see that the disk has room",
+        )
+
+
 def renew(node: Node, workdir: str) -> None:
     """Tell the supervisor that somebody still wants the server; needs no room on a full disk."""
     path = heartbeat_path(workdir)
@@ -175,6 +190,7 @@ def start(
         "grace_s": grace_s,
         **({"container": container} if container else {}),
     }
+    own_folder(node, workdir)
     spec_path = _path(workdir, f"{boot_id}.spec.json")
     node.write_text(spec_path, json.dumps(spec))
     renew(node, workdir)

@@ -1,12 +1,14 @@
 """The server's process on its node: started under the supervisor, found again, ended whole."""
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from servemap.model.errors import LaunchError, NodeError
+from servemap.nodes.local import LocalNode
 from servemap.server.launch import process
 from tests.fakes import FakeNode
 
@@ -34,6 +36,17 @@ def test_what_was_started_is_found_again(node: FakeNode, tmp_path: Path) -> None
     text = "".join(path.read_text() for path in tmp_path.rglob("*.json"))
     assert '"A": "1"' in text
     assert "s3cr3t" not in text
+
+
+def test_the_folder_of_a_run_is_for_this_user_alone(tmp_path: Path) -> None:
+    process.own_folder(LocalNode("n1"), str(tmp_path / "a/run"))
+    assert stat.S_IMODE((tmp_path / "a/run").stat().st_mode) == 0o700
+    (tmp_path / "a/run").chmod(0o755)
+    process.own_folder(LocalNode("n1"), str(tmp_path / "a/run"))
+    assert stat.S_IMODE((tmp_path / "a/run").stat().st_mode) == 0o700
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NodeError, match=r"the run's folder cannot be made: .*file"):
+        process.own_folder(LocalNode("n1"), str(tmp_path / "file/run"))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"variant": "v"}', "{", '{"supervisor": 3}'])
