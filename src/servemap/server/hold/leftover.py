@@ -37,7 +37,7 @@ def _on(context: Context, node_id: str) -> LeftServer | NotAsked | None:
     node = context.nodes[node_id]
     try:
         workdir = context.workdir(node_id)
-        running = process.read_running(node, workdir)
+        running = process.read_current(node, workdir)
         if running is None:
             return None
         state = process.supervisor_state(node, workdir, running.boot_id)
@@ -48,4 +48,6 @@ def _on(context: Context, node_id: str) -> LeftServer | NotAsked | None:
                 )
     except NodeError as error:
         return NotAsked(node_id, error.what)
+    except process.DamagedRecordError as error:
+        return NotAsked(node_id, f"the record of its server is damaged: {error}")
     return None

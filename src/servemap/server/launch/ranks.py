@@ -6,6 +6,7 @@ from servemap.model.errors import NodeError, ServemapError
 from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server.context import Context
+from servemap.server.events import append_event
 from servemap.server.launch import process
 from servemap.server.launch.process import Running
 
@@ -36,9 +37,12 @@ def standing_and_away(context: Context) -> tuple[dict[str, Running], dict[str, N
 
     def look(node_id: str) -> Running | NodeError | None:
         try:
-            return process.read_running(context.nodes[node_id], context.workdir(node_id))
+            return process.read_current(context.nodes[node_id], context.workdir(node_id))
         except NodeError as error:
             return error
+        except process.DamagedRecordError as error:
+            append_event(context.run_dir, "record_damaged", node=node_id, file=str(error))
+            return None
 
     found = each(list(context.nodes), look)
     ranks = {n: one for n, one in found.items() if isinstance(one, Running)}

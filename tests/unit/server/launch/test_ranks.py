@@ -232,6 +232,26 @@ def test_a_node_that_refuses_in_the_midst_of_a_stop_holds_no_other_up(lab: Lab) 
     assert "the login on n1 was refused" in left[0]["error"]
 
 
+@pytest.mark.parametrize("text", ["{", '{"boot_id": ["x"]}', "{}"])
+def test_a_server_whose_record_on_its_node_is_gone_is_ended_all_the_same(
+    lab: Lab, text: str
+) -> None:
+    context = lab.context()
+    served = ensure_server(context, "baseline")
+    path = Path(context.workdir("n2")) / "server/current.json"
+    path.write_text(text)
+    swept: list[list[str]] = []
+    lab.worker.on_run["sweep"] = lambda argv: swept.append(argv) or "{}"
+    assert stop_server(context, "the end")
+    assert [argv[1:4] for argv in swept] == [["sweep", "--boot-id", served.boot_id]]
+    assert path.read_text() == "{}\n"
+    named = [e["file"] for e in read_events(context.run_dir) if e["event"] == "record_damaged"]
+    assert named == ([] if text == "{}" else [str(path)])
+    assert [boot.status for boot in boots.read_boots(context.run_dir, "baseline")] == ["stopped"]
+    assert not stop_server(context, "again")
+    assert len(swept) == 1
+
+
 def running(lab: Lab) -> process.Running:
     """What the worker would say if it could be reached."""
     lab.worker.cut = False
