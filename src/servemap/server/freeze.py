@@ -71,7 +71,7 @@ def take_state(context: Context, node_id: str) -> dict[str, Any]:
 
 def _facts(node: Node, *args: str) -> dict[str, Any]:
     facts = agent_json(node, "facts", *args, timeout_s=FACTS_TIMEOUT_S)
-    if not isinstance(facts, dict):
+    if not isinstance(facts, dict) or not facts:
         raise NodeError(
             f"the agent gave no facts: {str(facts)[:100]}",
             f"node {node.name}",

@@ -322,6 +322,7 @@ def test_the_agent_is_put_once_and_mended(node: SshNode, sshd: Sshd) -> None:
     ("script", "said"),
     [
         ("echo 3 7", "is Python 3.7, too old"),
+        ("echo Welcome; echo 3 12", "prints more than it was asked for: 'Welcome"),
         ("echo broken library >&2; exit 1", "does not run: broken library"),
     ],
 )
@@ -374,6 +375,8 @@ def test_greeting_is_of_four_lines() -> None:
     for bad in ("", "home\n\nx\nb\n", "/h\n\nx\n\n", "/h\n\nx\n"):
         with pytest.raises(ValueError, match="four lines"):
             ssh_reach.parse_greeting(bad)
+    with pytest.raises(ValueError, match="HOME is not set"):
+        ssh_reach.parse_greeting("\n\nx\nboot\n")
 
 
 def test_the_request_of_spawn_is_checked(node: SshNode) -> None:
