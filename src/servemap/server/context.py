@@ -1,6 +1,7 @@
 """What every stage that drives a server needs: the plan, the nodes, the run's folders."""
 
 import os
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,9 @@ from servemap.model.server_spec import NodeSpec, Secret, ServerSpec
 from servemap.nodes.base import Node
 from servemap.nodes.local import LocalNode
 from servemap.onnode.redact import hide
+
+REMOTE_PYTHON = "python3"
+"""Interpreter of a server on another machine where the spec names none."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,10 @@ class Context:
         `model.checks` sees to.
         """
         return str(Path.cwd()) if self.nodes[node_id].here else "/"
+
+    def python_on(self, node_id: str) -> str:
+        """Return the interpreter of a server on a node where the spec names none."""
+        return sys.executable if self.nodes[node_id].here else REMOTE_PYTHON
 
     def server(self, variant: str) -> ServerSpec:
         """Return a variant's server spec."""

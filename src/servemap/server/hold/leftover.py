@@ -18,6 +18,11 @@ class LeftServer:
     pid: int
     since_ns: int
 
+    @property
+    def reason(self) -> str:
+        """Why the node is not free."""
+        return f"the server of variant {self.variant} still runs there (pid {self.pid})"
+
 
 @dataclass(frozen=True)
 class NotAsked:

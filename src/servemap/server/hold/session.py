@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from servemap.engines.registry import get_adapter
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import (
+    ConnectionLostError,
     LockedError,
     NodeError,
     ResultsError,
@@ -20,7 +21,7 @@ from servemap.model.errors import (
 from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
 from servemap.server.context import Context
-from servemap.server.events import append_event
+from servemap.server.events import append_event, read_events, session_lines
 from servemap.server.hold.lease import (
     LEASE_RENEW_S,
     LEASE_TTL_S,
@@ -29,7 +30,7 @@ from servemap.server.hold.lease import (
     renew_lease,
     take_lease,
 )
-from servemap.server.hold.leftover import LeftServer, NotAsked, left_running
+from servemap.server.hold.leftover import left_running
 from servemap.server.hold.manifest import check_manifest, write_manifest
 from servemap.server.launch import process
 from servemap.server.launch.ending import stop_server
@@ -132,12 +133,13 @@ def _on_each(context: Context, function: Callable[[str], None]) -> None:
 
 
 def _take_nodes(context: Context) -> None:
-    """Take all nodes; nothing is taken anywhere where one of them cannot be reached."""
+    """Take all nodes; nothing is taken anywhere where one of them cannot be reached or used."""
     _on_each(context, lambda node_id: _reach(context, node_id))
     _on_each(
         context,
         lambda node_id: take_lease(context.nodes[node_id], context.run_dir, _ttl_s(context)),
     )
+    _on_each(context, lambda node_id: _write_there(context, node_id))
 
 
 def _ttl_s(context: Context) -> float:
@@ -148,6 +150,26 @@ def _ttl_s(context: Context) -> float:
 
 def _reach(context: Context, node_id: str) -> None:
     context.nodes[node_id].state_dir()
+
+
+def _write_there(context: Context, node_id: str) -> None:
+    """Write the server's heartbeat once, so that a folder that takes no file is noticed now.
+
+    Raises:
+        NodeError: the run's folder on the node cannot be written to.
+    """
+    folder = context.workdir(node_id)
+    try:
+        process.own_folder(context.nodes[node_id], folder)
+        process.renew(context.nodes[node_id], folder)
+    except ConnectionLostError:
+        raise
+    except NodeError as error:
+        raise NodeError(
+            f"the run's folder on node {node_id} cannot be written to: {error.what}",
+            f"{node_id}:{folder}",
+            f"let the node's user write there, or name another folder as nodes.{node_id}.workdir",
+        ) from error
 
 
 def _undo(context: Context, handle: TextIO, began: bool) -> None:
@@ -212,7 +234,7 @@ def end(context: Context, reason: str, logs: list[Path]) -> None:
         lambda: _stop(context, reason),
         lambda: _give_back(context),
         lambda: append_event(context.run_dir, "session_end", reason=reason),
-        lambda: _keep_logs(logs, context.run_dir / "run.log"),
+        lambda: _keep_logs(context, logs),
     ]
     for step in steps:
         try:
@@ -242,13 +264,13 @@ def _give_back(context: Context) -> None:
     A node on which a server of ours still runs, or may, keeps its lease until that is stale.
     """
     _ended.set()
-    left = {one.node: one for one in left_running(context)}
+    left = {one.node: one.reason for one in left_running(context)}
 
     def give_back(node_id: str) -> None:
         node = context.nodes[node_id]
         _renewers[node_id].join()  # a renewal under way would take the lease again
         if node_id in left:
-            _say_left(context, left[node_id])
+            _say_left(context, node_id, left[node_id])
         else:
             try:
                 release_lease(node, context.run_dir)
@@ -259,22 +281,23 @@ def _give_back(context: Context) -> None:
     _on_each(context, give_back)
 
 
-def _say_left(context: Context, left: LeftServer | NotAsked) -> None:
+def _say_left(context: Context, node_id: str, why: str) -> None:
     """Name what is left on a node, in the run's events and in one line."""
-    if isinstance(left, NotAsked):
-        why = left.reason
-    else:
-        why = f"the server of variant {left.variant} still runs there (pid {left.pid})"
-    append_event(context.run_dir, "lease_kept", node=left.node, reason=why)
+    append_event(context.run_dir, "lease_kept", node=node_id, reason=why)
     _say(
-        f"node {left.node}: its lease was not given back: {why}; what still runs "
+        f"node {node_id}: its lease was not given back: {why}; what still runs "
         "there ends by itself: load and collectors within their case's time limit, a "
         f"server when nobody renewed it for {context.policy.lease_ttl_s:g} s"
     )
 
 
-def _keep_logs(logs: list[Path], target: Path) -> None:
-    """Append Snakemake's logs of this session to the run's."""
-    with target.open("a", encoding="utf-8") as handle:
-        for log in logs:
-            handle.write(log.read_text(encoding="utf-8", errors="replace"))
+def _keep_logs(context: Context, logs: list[Path]) -> None:
+    """Append Snakemake's logs of this session to the run's.
+
+    Snakemake writes nothing with `--quiet all`; what was done is then told from the run's events.
+    """
+    texts = [log.read_text(encoding="utf-8", errors="replace") for log in logs]
+    with (context.run_dir / "run.log").open("a", encoding="utf-8") as handle:
+        handle.writelines(texts)
+        if not "".join(texts).strip():
+            handle.writelines(session_lines(read_events(context.run_dir)))
