@@ -49,6 +49,8 @@ class FakeNode(LocalNode):
         self.on_run: dict[str, Callable[[list[str]], str]] = {
             "sweep": lambda argv: "{}",
             "-Pk": lambda argv: "",
+            "-d": lambda argv: "",
+            "-L": lambda argv: str(Path(argv[-1]).stat().st_size),
             "/proc/loadavg": lambda argv: "0.50 0.25 0.10 1/99 1234\n",
             "patch": lambda argv: '{"ok": true, "changed": false, "patches": {}, "order": []}',
         }

@@ -98,7 +98,7 @@ def _clear(context: Context, attempt: Attempt, fetched: Any, meta: dict[str, Any
     nodes = [
         name
         for name, digests in mapping(fetched).items()
-        if name in context.nodes and set(sequence(digests)) <= kept
+        if name in context.nodes and set(map(str, sequence(digests))) <= kept
     ]
     each(nodes, lambda name: _remove(context, name, attempt))
 

@@ -1,5 +1,6 @@
 """Rules that join several keys of a campaign; each refusal names key, value and remedy."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,6 +22,10 @@ RESERVED_NAMES = frozenset(
 """Names of rules: no phase may have one."""
 
 
+PERIODS = 20
+_PERIODIC = re.compile(rf"(.+?)\1{{{PERIODS - 1},}}$")
+
+
 def check(campaign: Campaign) -> None:
     """Refuse a campaign whose keys do not fit together.
 
@@ -29,6 +34,8 @@ def check(campaign: Campaign) -> None:
     """
     for key, text in _texts(campaign.model_dump(), ""):
         _check_text(key, text)
+    for name in _names(campaign):
+        _check_periodic(name)
     _unique("nodes", (node.id for node in campaign.nodes))
     _unique("variables", (variable.id for variable in campaign.variables))
     _unique("variants", (variant.id for variant in campaign.variants))
@@ -66,6 +73,24 @@ def _check_text(key: str, text: str) -> None:
             "the text holds a NUL or a half of a surrogate pair",
             ascii(key)[1:-1],
             "remove that character",
+        )
+
+
+def _names(campaign: Campaign) -> Iterator[str]:
+    """Return what stands in paths of results."""
+    yield campaign.run
+    for things in (campaign.nodes, campaign.variants, campaign.cases, campaign.baselines):
+        yield from (thing.id for thing in things)
+
+
+def _check_periodic(name: str) -> None:
+    """Refuse what Snakemake takes for a rule that makes its own input again and again."""
+    found = _PERIODIC.search(name)
+    if found:
+        raise ConfigError(
+            f"a name ends with {found[1]!r} {PERIODS} times or more: Snakemake refuses that",
+            name,
+            "take another name",
         )
 
 

@@ -2,6 +2,15 @@
 
 from typing import NamedTuple
 
+_CONTROL = {
+    code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code not in (9, 10)
+}
+
+
+def printable(text: str) -> str:
+    """Return `text` with the characters escaped that a terminal would obey, line ends kept."""
+    return text.translate(_CONTROL)
+
 
 class ServemapError(Exception):
     """Base of every error that a user may see; printed without a traceback.
@@ -13,10 +22,8 @@ class ServemapError(Exception):
     """
 
     def __init__(self, what: str, where: str, remedy: str) -> None:
-        super().__init__(what, where, remedy)
-        self.what = what
-        self.where = where
-        self.remedy = remedy
+        self.what, self.where, self.remedy = map(printable, (what, where, remedy))
+        super().__init__(self.what, self.where, self.remedy)
 
     def __str__(self) -> str:
         return f"{self.what}\n  where: {self.where}\n  remedy: {self.remedy}"

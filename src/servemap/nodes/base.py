@@ -5,6 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from servemap.model.errors import NodeError
+
+PIECE_BYTES = 4 << 20
+"""What is read of a growing file at once."""
+MAX_OUTPUT_BYTES = 64 << 20
+"""What a program may print, and a file hold that is read at once."""
+
+
+def too_much(what: str, where: str) -> NodeError:
+    """Return the error for a program or a file of more bytes than are taken."""
+    return NodeError(
+        f"{what}: more than {MAX_OUTPUT_BYTES >> 20} MiB are not taken",
+        where,
+        "see what writes that much there",
+    )
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -89,7 +105,8 @@ class Node(Protocol):
         """Run a program to its end with LC_ALL=C and `env` added to the node's environment.
 
         A non-zero exit is an answer, not an error. After `timeout_s` the program and its children
-        are killed and NodeError is raised, as it is for a program that is not there.
+        are killed and NodeError is raised, as it is for a program that is not there and for one
+        that prints more than MAX_OUTPUT_BYTES.
         """
 
     def put(self, local: Path, remote: str) -> None:
@@ -99,10 +116,13 @@ class Node(Protocol):
         """Copy a file from the node; its readers see the old one or the whole new one."""
 
     def read_text(self, remote: str) -> str | None:
-        """Return the text of a file, None when there is none."""
+        """Return the text of a file of at most MAX_OUTPUT_BYTES, None when there is none."""
 
-    def read_since(self, remote: str, offset: int) -> bytes:
-        """Return what a file holds from `offset` on; nothing where it is shorter or not there."""
+    def read_since(self, remote: str, offset: int, max_bytes: int = PIECE_BYTES) -> bytes:
+        """Return what a file holds from `offset` on, at most `max_bytes` of it.
+
+        That is nothing where it is shorter or not there.
+        """
 
     def write_text(self, remote: str, text: str) -> None:
         """Write a file atomically, making its folder."""

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,14 +13,22 @@ from typing import IO
 
 from servemap.model.canon import file_sha256, write_text_atomic
 from servemap.model.errors import NodeError
-from servemap.model.files import read_bytes, regular
+from servemap.model.files import regular
 from servemap.nodes.agent_zip import build_agent
-from servemap.nodes.base import Completed, Exchange, Fetched, ProcessId
+from servemap.nodes.base import (
+    MAX_OUTPUT_BYTES,
+    PIECE_BYTES,
+    Completed,
+    Exchange,
+    Fetched,
+    ProcessId,
+    too_much,
+)
 from servemap.nodes.identity import identify, machine_boot_id
+from servemap.nodes.local_pipes import TooMuchError, ask, converse
 from servemap.onnode.end import AFTER_KILL_S, POLL_S, remains
+from servemap.onnode.files import private
 from servemap.onnode.ident import is_alive
-
-EXCHANGE_S = 20.0
 
 
 def default_agent_dir() -> Path:
@@ -90,8 +97,10 @@ class LocalNode:
         stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
         process = self._start(argv, env, cwd, stdin, subprocess.PIPE, subprocess.PIPE)
         try:
-            data = None if input is None else input.encode()
-            stdout, stderr = process.communicate(data, timeout=timeout_s)
+            stdout, stderr = converse(process, (input or "").encode(), timeout_s)
+        except TooMuchError:
+            where = f"node {self._name}: {' '.join(argv)[:500]}"
+            raise too_much(f"{argv[0]} printed without an end and was killed", where) from None
         except subprocess.TimeoutExpired:
             raise NodeError(
                 f"{argv[0]} did not end within {timeout_s:g} s and was killed",
@@ -102,7 +111,10 @@ class LocalNode:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+                process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
         return Completed(
             tuple(argv),
             process.returncode,
@@ -123,17 +135,21 @@ class LocalNode:
         """Return the text of a file, None when there is none."""
         with self._files(remote):
             try:
-                return read_bytes(Path(remote)).decode("utf-8", "replace")
+                with open(remote, "rb", opener=regular) as handle:
+                    data = handle.read(MAX_OUTPUT_BYTES + 1)
             except FileNotFoundError:
                 return None
+        if len(data) > MAX_OUTPUT_BYTES:
+            raise too_much("the file is too large to be read", f"node {self._name}: {remote}")
+        return data.decode("utf-8", "replace")
 
-    def read_since(self, remote: str, offset: int) -> bytes:
+    def read_since(self, remote: str, offset: int, max_bytes: int = PIECE_BYTES) -> bytes:
         """Return what a file holds from `offset` on; see Node.read_since."""
         with self._files(remote):
             try:
                 with open(remote, "rb", opener=regular) as handle:
                     handle.seek(offset)
-                    return handle.read()
+                    return handle.read(max_bytes)
             except FileNotFoundError:
                 return b""
 
@@ -161,33 +177,14 @@ class LocalNode:
         process = self._start(
             argv, None, None, subprocess.PIPE, subprocess.PIPE, subprocess.DEVNULL
         )
-        assert process.stdin is not None and process.stdout is not None
-        watch = threading.Timer(EXCHANGE_S, process.kill)
-        watch.start()
-        found = []
         try:
-            for line in lines:
-                sent = time.time_ns()
-                process.stdin.write(f"{line}\n".encode())
-                process.stdin.flush()
-                answer = process.stdout.readline()
-                found.append(
-                    Exchange(sent, answer.decode(errors="replace").strip(), time.time_ns())
-                )
-            process.stdin.close()
-            process.wait(EXCHANGE_S)
+            return ask(process, lines)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NodeError(
                 f"{argv[0]} ended before it had answered: {error}",
                 f"node {self._name}: {' '.join(argv)[:500]}",
                 "run that command by hand and see what it says",
             ) from error
-        finally:
-            watch.cancel()
-            process.kill()
-            process.wait()
-            process.stdout.close()
-        return found
 
     def write_text(self, remote: str, text: str) -> None:
         """Write a file atomically, making its folder."""
@@ -205,7 +202,7 @@ class LocalNode:
         """Start a program in a session of its own; see Node.spawn."""
         with self._files(log):
             Path(log).parent.mkdir(parents=True, exist_ok=True)
-            target = Path(log).open("ab")  # noqa: SIM115 - closed below, after the start
+            target = open(log, "ab", opener=private)  # noqa: SIM115 - closed below
         with target:
             process = self._start(argv, env, cwd, subprocess.DEVNULL, target, subprocess.STDOUT)
         self._children[process.pid] = process

@@ -11,12 +11,12 @@ from pathlib import Path
 from servemap.model.errors import NodeError
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes import ssh_command, ssh_fetch
-from servemap.nodes.base import Completed, Exchange, Fetched, ProcessId
+from servemap.nodes.base import PIECE_BYTES, Completed, Exchange, Fetched, ProcessId, too_much
 from servemap.nodes.ssh_agent import answer_of, install, strange
 from servemap.nodes.ssh_command import MISSING
 from servemap.nodes.ssh_errors import check_file, command_text, last_line
 from servemap.nodes.ssh_reach import PAUSE_S, SHORT_S, Reach
-from servemap.nodes.ssh_talk import Slow, talk
+from servemap.nodes.ssh_talk import FloodError, Slow, talk
 from servemap.onnode.end import AFTER_KILL_S
 from servemap.onnode.ident import parse_stat
 
@@ -89,6 +89,11 @@ class SshNode:
                     f"{self._where}: {command}",
                     "see why it hangs there, or allow it more time",
                 ) from None
+            except FloodError as error:
+                self._reach.kill(link, running)
+                raise too_much(
+                    f"{argv[0]} printed without an end and was killed", f"{self._where}: {command}"
+                ) from error
         self._reach.check_begun(running, argv, cwd)
         return Completed(
             tuple(argv),
@@ -126,9 +131,9 @@ class SshNode:
         check_file(self.name, remote, ended)
         return ended.stdout.decode(errors="replace")
 
-    def read_since(self, remote: str, offset: int) -> bytes:
+    def read_since(self, remote: str, offset: int, max_bytes: int = PIECE_BYTES) -> bytes:
         """Return what a file holds from `offset` on; see Node.read_since."""
-        ended = self._reach.short(ssh_command.read_from(remote, offset))
+        ended = self._reach.short(ssh_command.read_from(remote, offset, max_bytes))
         if ended.code == MISSING:
             return b""
         check_file(self.name, remote, ended)

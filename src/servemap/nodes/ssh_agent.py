@@ -43,6 +43,11 @@ def check_python(node: Node) -> None:
             raise
         raise NodeError(f"there is no {node.python}", where, remedy) from error
     words = done.stdout.split()
+    if not done.code and words[:-2]:
+        said = f"{node.python} prints more than it was asked for: {done.stdout.strip()[:100]!r}"
+        raise NodeError(
+            said, where, f"see what starts it there (sitecustomize, a wrapper); {remedy}"
+        )
     if done.code or len(words) != 2 or not all(word.isdigit() for word in words):
         raise NodeError(f"{node.python} does not run: {last_line(done.stderr)}", where, remedy)
     if (int(words[0]), int(words[1])) < OLDEST_PYTHON:

@@ -108,9 +108,11 @@ def read(path: str) -> Script:
     return _regular(path, f"exec cat -- {quote(path)}")
 
 
-def read_from(path: str, offset: int) -> Script:
-    """Return the script that prints a regular file from a byte on."""
-    return _regular(path, f"exec tail -c +{offset + 1} -- {quote(path)}")
+def read_from(path: str, offset: int, max_bytes: int) -> Script:
+    """Return the script that prints so many bytes of a regular file from a byte on."""
+    # A file that cannot be opened ends the shell here: the end of a pipe would hide it.
+    then = f"exec < {quote(path)}; tail -c +{offset + 1} | head -c {max_bytes}; exit"
+    return _regular(path, then)
 
 
 def digest(path: str) -> Script:

@@ -1,7 +1,6 @@
 """Files of a folder that arrive as `onnode.pack` sends them: checked, whole, inside the folder."""
 
 import hashlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -9,7 +8,9 @@ from typing import Any
 
 from servemap.model.canon import file_sha256
 from servemap.model.errors import NodeError
+from servemap.model.files import parse_json
 from servemap.nodes.base import Fetched
+from servemap.onnode.pack import MAX_FILES
 
 BLOCK_LIMIT = 1 << 24
 LINE_LIMIT = 1 << 20
@@ -110,7 +111,7 @@ def receive(
         )
     found: list[Fetched] = []
     left = max_bytes
-    while True:
+    while len(found) <= MAX_FILES:
         about = _object(stream.line())
         _refuse(about)
         if about.get("end") is True:
@@ -128,12 +129,15 @@ def receive(
         fetched = _file(stream, folder, name, mtime_ns, left)
         left = None if left is None else left - fetched.size
         found.append(fetched)
+    raise ValueError(f"it holds more than {MAX_FILES} files")
 
 
 def _file(stream: Stream, folder: Path, name: str, mtime_ns: int, max_bytes: int | None) -> Fetched:
     target = target_of(folder, name)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # A name of its own: the file's may be as long as names can be.
+    short = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    temporary = target.with_name(f".{short}.{os.getpid()}.tmp")
     digest, size = hashlib.sha256(), 0
     try:
         with temporary.open("wb") as handle:
@@ -178,7 +182,7 @@ def _refuse(value: dict[str, Any]) -> None:
 
 
 def _object(data: bytes) -> dict[str, Any]:
-    value = json.loads(data)
+    value = parse_json(data)
     if not isinstance(value, dict):
         raise ValueError("not an object")
     return value
@@ -186,6 +190,6 @@ def _object(data: bytes) -> dict[str, Any]:
 
 def _number(value: dict[str, Any], key: str) -> int:
     number = value.get(key)
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise ValueError(f"{key} is not a number")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 63:
+        raise ValueError(f"{key} is no number of bytes, files or nanoseconds")
     return number

@@ -50,7 +50,8 @@ class Link:
         with self._change:
             self._closed = True
             self._change.notify_all()
-        with suppress(OSError, EOFError):
+        # The watch may close it at the same time; a pipe that is closed twice is a ValueError.
+        with suppress(OSError, EOFError, ValueError):
             self._opened.close()
 
     def lost(self, error: object = None) -> NodeError:

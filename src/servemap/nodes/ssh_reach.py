@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from servemap.model.errors import NodeError
+from servemap.model.errors import ConnectionLostError, NodeError
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes import ssh_command
 from servemap.nodes.ssh_command import Script
@@ -31,6 +31,8 @@ class Greeting:
 def parse_greeting(text: str) -> Greeting:
     """Return what `ssh_command.greet` printed; ValueError where it is something else."""
     lines = text.splitlines()
+    if len(lines) == 4 and not lines[0]:
+        raise ValueError("HOME is not set there")
     if len(lines) != 4 or not lines[0].startswith("/") or not lines[3]:
         raise ValueError("expected four lines: home, XDG_STATE_HOME, user, boot id")
     return Greeting(*lines)
@@ -156,7 +158,12 @@ class Reach:
                 ended = running.finish(b"", SHORT_S)
             return parse_greeting(ended.stdout.decode(errors="replace"))
         except Slow:
-            raise lost(self.where, f"its shell said nothing for {SHORT_S:g} s") from None
+            raise ConnectionLostError(
+                f"the login shell did not run a command within {SHORT_S:g} s",
+                self.where,
+                "see what that user's start-up files do (~/.bashrc): they must not wait, nor start "
+                "another program in place of the shell; or what holds the machine up",
+            ) from None
         except ValueError as error:
             said = (ended.stderr or ended.stdout).decode(errors="replace")
             raise NodeError(

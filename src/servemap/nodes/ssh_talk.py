@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from servemap.model.errors import NodeError
+from servemap.nodes.base import MAX_OUTPUT_BYTES, too_much
 from servemap.nodes.ssh_command import LAUNCHER, Script
 from servemap.nodes.ssh_errors import Ended, last_line
 from servemap.nodes.ssh_link import Link
@@ -15,6 +16,11 @@ READ_BYTES = 4 << 20
 SEND_BYTES = 1 << 18
 # How long to wait for output before looking at the other streams: with and without input left.
 PAUSE_S, BUSY_PAUSE_S = 0.05, 0.002
+MARK_BYTES = 1 << 20
+
+
+class FloodError(NodeError):
+    """The command prints more than is taken; it ends when its channel is closed."""
 
 
 class Slow(Exception):
@@ -30,6 +36,7 @@ class Talk:
         self._mark = script.mark.encode()
         self._seen = b""
         self._errors: list[bytes] = []
+        self._error_bytes = 0
         self.begun: str | None = None
 
     def send(self, data: bytes | memoryview) -> bool:
@@ -53,12 +60,15 @@ class Talk:
 
         Raises:
             Slow: none came in time.
+            FloodError: what comes before the mark, or on stderr, has no end.
         """
         deadline = time.monotonic() + timeout_s
         while self.begun is None:
             piece = self._receive(deadline)
             self._seen += piece
             self._begin()
+            if len(self._seen) > MARK_BYTES and self.begun is None:
+                raise self._flood("the login shell prints without an end")
             if not piece and self.begun is None:
                 return b""
         if self._seen:
@@ -71,10 +81,12 @@ class Talk:
 
         Raises:
             Slow: it did not end in time.
+            FloodError: it printed more than MAX_OUTPUT_BYTES.
             ConnectionLostError: the connection broke before it had ended.
         """
         deadline = time.monotonic() + timeout_s
         output: list[bytes] = []
+        taken = 0
         pending = memoryview(data)
         ending = not pending
         if ending:
@@ -97,6 +109,9 @@ class Talk:
                     raise
                 continue
             output.append(piece)
+            taken += len(piece)
+            if taken > MAX_OUTPUT_BYTES:
+                raise self._flood("a command prints without an end")
             reading = bool(piece)
         return self.result(b"".join(output), deadline - time.monotonic())
 
@@ -150,7 +165,15 @@ class Talk:
 
     def _drain(self) -> None:
         while self._channel.recv_stderr_ready():
-            self._errors.append(self._channel.recv_stderr(READ_BYTES))
+            piece = self._channel.recv_stderr(READ_BYTES)
+            self._errors.append(piece)
+            self._error_bytes += len(piece)
+            if self._error_bytes > MAX_OUTPUT_BYTES:
+                raise self._flood("a command prints without an end")
+
+    def _flood(self, what: str) -> FloodError:
+        error = too_much(what, self._link.where)
+        return FloodError(error.what, error.where, error.remedy)
 
     def _begin(self) -> None:
         """Find the line of the mark in what came so far, and drop everything up to it."""

@@ -13,6 +13,7 @@ import time
 import uuid
 from typing import Any, BinaryIO, List, NamedTuple, Optional, Sequence, Union
 
+from .files import private
 from .ident import is_alive, read_stat
 from .probe import LEAVING, TOOL_MARK, end_marked
 
@@ -194,7 +195,7 @@ def remove(runtime: Sequence[str], container_id: str) -> None:
 
 def append_log(runtime: Sequence[str], container_id: str, path: str, since_s: int) -> None:
     """Append to a log what the runtime kept of a container's output since an epoch second."""
-    with open(path, "ab") as log:
+    with open(path, "ab", opener=private) as log:
         log.write(
             b"supervise: the container's client was lost; from the runtime's own log, where a "
             b"line above may come again:\n"

@@ -5,6 +5,11 @@ import os
 from typing import Any
 
 
+def private(path: str, flags: int) -> int:
+    """Open a file that only this user may read where it is made, as the `opener` of `open`."""
+    return os.open(path, flags, 0o600)
+
+
 def write_text_atomic(path: str, text: str) -> None:
     """Write `text` so that readers see the old file or the whole new one, also after a crash."""
     folder = os.path.dirname(path) or "."

@@ -22,6 +22,7 @@ import sys
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
 
 BLOCK = 1 << 20
+MAX_FILES = 20000
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -29,7 +30,7 @@ def listing(folder: str) -> List[Tuple[str, os.stat_result]]:
     """Return the regular files below a folder by their path in it, sorted.
 
     Raises:
-        OSError: the folder, or one below it, cannot be listed.
+        OSError: the folder, or one below it, cannot be listed, or it holds too many files.
     """
     found = []
 
@@ -46,6 +47,8 @@ def listing(folder: str) -> List[Tuple[str, os.stat_result]]:
                 continue
             if stat.S_ISREG(status.st_mode):
                 found.append((os.path.relpath(path, folder), status))
+                if len(found) > MAX_FILES:
+                    raise OSError(errno.E2BIG, "more than %d files" % MAX_FILES, folder)
     return sorted(found)
 
 

@@ -1,6 +1,8 @@
-"""Takes secrets out of what is recorded: by the name of a variable and by the look of a value."""
+"""Takes secrets out of what is recorded: by a variable's name, a value's look, and known values."""
 
+import json
 import re
+from typing import Any, Iterable, Optional, Pattern, Set, Tuple
 
 REDACTED = "<redacted>"
 
@@ -36,8 +38,42 @@ _ASSIGNMENT = re.compile(
 )
 
 
+SHORTEST_HIDDEN = 6
+"""A shorter value would take ordinary words out of every record."""
+
+_hidden: Set[str] = set()
+_hidden_pattern: Optional[Pattern[str]] = None
+
+
+def hide(values: Iterable[str]) -> None:
+    """Have `redact_text` replace these values too, from now on and in this process."""
+    global _hidden_pattern
+    for value in values:
+        forms = [value, value.strip(), *value.splitlines(), json.dumps(value)[1:-1]]
+        _hidden.update(form for form in forms if len(form.strip()) >= SHORTEST_HIDDEN)
+    if _hidden:
+        longest_first = sorted(_hidden, key=len, reverse=True)
+        _hidden_pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+
+def hidden_values() -> Tuple[str, ...]:
+    """Return what `hide` was told."""
+    return tuple(_hidden)
+
+
+def redact_value(value: Any) -> Any:
+    """Return a value of JSON with every text in it redacted, names too."""
+    if isinstance(value, dict):
+        return {redact_value(key): redact_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact_value(item) for item in value]
+    return redact_text(value) if isinstance(value, str) else value
+
+
 def redact_text(text: str) -> str:
-    """Return `text` with everything that looks like a credential replaced."""
+    """Return `text` with everything that is known to be or looks like a credential replaced."""
+    if _hidden_pattern is not None:
+        text = _hidden_pattern.sub(REDACTED, text)
     text = _VALUES.sub(REDACTED, text)
     text = _URL.sub(r"\1" + REDACTED + "@", text)
     for pattern in (_BEARER, _OPTION, _ASSIGNMENT):

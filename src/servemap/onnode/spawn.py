@@ -11,6 +11,7 @@ import subprocess
 import sys
 from typing import Any, Dict, List, Optional
 
+from .files import private
 from .ident import machine_boot_id, read_stat
 
 
@@ -23,7 +24,7 @@ def spawn(argv: List[str], env: Dict[str, str], cwd: Optional[str], log: str) ->
     os.makedirs(os.path.dirname(log) or ".", exist_ok=True)
     environment = dict(os.environ, LC_ALL="C")
     environment.update(env)
-    with open(log, "ab") as target:
+    with open(log, "ab", opener=private) as target:
         process = subprocess.Popen(
             argv,
             env=environment,

@@ -26,7 +26,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .container import SETTLE_S
 from .container_server import ContainerServer, check_container
-from .files import read_spec, write_json_atomic
+from .files import private, read_spec, write_json_atomic
 from .ident import Stat, all_stats, descendants, machine_boot_id, read_stat
 from .lease import Lease
 
@@ -71,7 +71,7 @@ def start_server(spec: Dict[str, Any]) -> "subprocess.Popen[bytes]":
     environment = dict(os.environ, **KEEP_MARK)
     environment.update(spec["env"])
     environment[MARKER] = spec["boot_id"]
-    with open(spec["log"], "ab") as log:
+    with open(spec["log"], "ab", opener=private) as log:
         try:
             return subprocess.Popen(
                 spec["argv"],

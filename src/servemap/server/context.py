@@ -8,6 +8,7 @@ from pathlib import Path
 
 from servemap.model import results
 from servemap.model.attempts import read_json
+from servemap.model.campaign import Campaign
 from servemap.model.canon import digest
 from servemap.model.cases import Policy
 from servemap.model.errors import ConfigError
@@ -16,6 +17,7 @@ from servemap.model.resolve import variant_server
 from servemap.model.server_spec import NodeSpec, Secret, ServerSpec
 from servemap.nodes.base import Node
 from servemap.nodes.local import LocalNode
+from servemap.onnode.redact import hide
 
 REMOTE_PYTHON = "python3"
 """Interpreter of a server on another machine where the spec names none."""
@@ -26,6 +28,10 @@ class Context:
     """A campaign that is being driven: paths are relative to the working directory."""
 
     plan: Plan
+
+    def __post_init__(self) -> None:
+        """From here on, no secret of the campaign is in a text that is recorded."""
+        hide(secret_values(self.plan.campaign))
 
     @property
     def run(self) -> str:
@@ -123,6 +129,18 @@ def connect(spec: NodeSpec) -> Node:
     from servemap.nodes.ssh import SshNode
 
     return SshNode(spec)
+
+
+def secret_values(campaign: Campaign) -> list[str]:
+    """Return the values of the campaign's secrets, as far as they are set."""
+    servers = [campaign.server, *(variant_server(campaign, one) for one in campaign.variants)]
+    names = {
+        value.secret
+        for server in servers
+        for value in server.env.values()
+        if isinstance(value, Secret)
+    }
+    return [os.environ[name] for name in sorted(names) if name in os.environ]
 
 
 def resolve_secrets(env: dict[str, str | Secret]) -> tuple[dict[str, str], dict[str, str]]:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from servemap.model.files import parse_json, read_bytes, regular
+from servemap.onnode.redact import redact_value
 
 
 def append_event(run_dir: Path, event: str, **facts: Any) -> None:
     """Append `{"t_ns", "event", ...}` to `events.jsonl` in one write, safe between processes."""
-    line = json.dumps({"t_ns": time.time_ns(), "event": event, **facts}, ensure_ascii=False) + "\n"
+    record = {"t_ns": time.time_ns(), "event": event, **redact_value(facts)}
+    line = json.dumps(record, ensure_ascii=False) + "\n"
     run_dir.mkdir(parents=True, exist_ok=True)
     descriptor = regular(str(run_dir / "events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:

@@ -19,7 +19,7 @@ from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Secret
 from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
-from servemap.onnode.redact import REDACTED
+from servemap.onnode.redact import REDACTED, redact_value
 from servemap.server.container.images import images_there
 from servemap.server.context import Context
 from servemap.server.engine_facts import engine_drift, engine_request
@@ -74,13 +74,13 @@ def take_state(context: Context, node_id: str) -> dict[str, Any]:
 
 def _facts(node: Node, *args: str, text: str | None = None) -> dict[str, Any]:
     facts = agent_json(node, "facts", *args, timeout_s=FACTS_TIMEOUT_S, text=text)
-    if not isinstance(facts, dict):
+    if not isinstance(facts, dict) or not facts:
         raise NodeError(
             f"the agent gave no facts: {str(facts)[:100]}",
             f"node {node.name}",
             "see what the login shell of that user prints; nothing else may write to stdout",
         )
-    return facts
+    return dict(redact_value(facts))
 
 
 def workflow_facts() -> dict[str, Any]:

@@ -309,6 +309,15 @@ def test_what_does_not_fit_is_refused(keys: dict[str, Any], says: str, where: st
     assert error.value.remedy
 
 
+def test_a_name_that_repeats_itself_is_refused_before_snakemake_does() -> None:
+    check(campaign(run="a" * 19))
+    check(campaign(run="ab" * 19))
+    check(campaign(run="a" * 30 + "b"))
+    for name in ("a" * 20, "b" + "a" * 63, "ab1" * 20):
+        with pytest.raises(ConfigError, match="20 times or more: Snakemake refuses"):
+            check(campaign(run=name))
+
+
 def test_every_rule_name_is_reserved() -> None:
     rules = {
         name

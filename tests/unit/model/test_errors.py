@@ -26,3 +26,11 @@ def test_a_plain_reason_stays_as_it_is() -> None:
 @given(st.text())
 def test_a_line_is_one_line(reason: str) -> None:
     assert len(parts(reason).line.splitlines()) <= 1
+
+
+def test_what_a_terminal_would_obey_is_escaped() -> None:
+    error = NodeError("it said \x1b[2J\x07\x9b1m", "node\x00 n1", "two\nlines\tof ünïcode")
+    assert error.what == r"it said \x1b[2J\x07\x9b1m"
+    assert error.where == r"node\x00 n1"
+    assert error.remedy == "two\nlines\tof ünïcode"
+    assert "\x1b" not in str(error)

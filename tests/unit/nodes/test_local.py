@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from servemap.model.errors import NodeError
+from servemap.nodes import local, local_pipes
 from servemap.nodes.agent_zip import agent_sources, archive, build_agent
 from servemap.nodes.base import Node, ProcessId
 from servemap.nodes.identity import from_record, identify, machine_boot_id
@@ -20,6 +21,7 @@ from servemap.nodes.local import LocalNode
 from servemap.onnode.ident import is_alive, read_stat
 
 WAIT_S = 20.0
+BOUNDED = (local, local_pipes)
 
 
 @pytest.fixture
@@ -256,3 +258,42 @@ def test_identity_of_this_process() -> None:
     assert me.boot_id == machine_boot_id()
     assert is_alive(me.pid, me.start)
     assert identify(2**22 + 1) is None
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_program_that_prints_without_an_end_is_ended(
+    node: LocalNode, stream: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in BOUNDED:
+        monkeypatch.setattr(module, "MAX_OUTPUT_BYTES", 1 << 20)
+    code = f"""
+import os, sys
+open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+while True:
+    sys.{stream}.write("x" * 65536)
+"""
+    with pytest.raises(NodeError, match="printed without an end and was killed"):
+        node.run([sys.executable, "-c", code], timeout_s=60)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, "it still runs"
+        time.sleep(0.01)
+    done = node.run(["head", "-c", "1000000", "/dev/zero"], timeout_s=60)
+    assert len(done.stdout) == 1_000_000
+
+
+def test_a_file_that_is_too_large_is_not_read(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in BOUNDED:
+        monkeypatch.setattr(module, "MAX_OUTPUT_BYTES", 1 << 20)
+    path = tmp_path / "file"
+    with path.open("wb") as handle:
+        handle.truncate(2 << 20)
+    with pytest.raises(NodeError, match="MiB are not taken"):
+        node.read_text(str(path))
+    assert len(node.read_since(str(path), 5, 10)) == 10
+    with path.open("wb") as handle:
+        handle.truncate(1 << 20)
+    assert len(node.read_text(str(path)) or "") == 1 << 20

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from servemap.model.errors import NodeError
-from servemap.nodes import ssh_reach
+from servemap.nodes import ssh_reach, ssh_talk
 from servemap.nodes.base import Node, ProcessId
 from servemap.nodes.identity import identify, machine_boot_id
 from servemap.nodes.ssh import SshNode
@@ -22,6 +23,7 @@ from tests.unit.nodes.sshd import Sshd
 from tests.unit.nodes.test_local import gone, python, wait_for_text
 
 WAIT_S = 20.0
+BOUNDED = (ssh_talk,)
 
 
 def test_it_is_a_node_of_another_machine(node: SshNode, sshd: Sshd) -> None:
@@ -320,6 +322,7 @@ def test_the_agent_is_put_once_and_mended(node: SshNode, sshd: Sshd) -> None:
     ("script", "said"),
     [
         ("echo 3 7", "is Python 3.7, too old"),
+        ("echo Welcome; echo 3 12", "prints more than it was asked for: 'Welcome"),
         ("echo broken library >&2; exit 1", "does not run: broken library"),
     ],
 )
@@ -372,9 +375,50 @@ def test_greeting_is_of_four_lines() -> None:
     for bad in ("", "home\n\nx\nb\n", "/h\n\nx\n\n", "/h\n\nx\n"):
         with pytest.raises(ValueError, match="four lines"):
             ssh_reach.parse_greeting(bad)
+    with pytest.raises(ValueError, match="HOME is not set"):
+        ssh_reach.parse_greeting("\n\nx\nboot\n")
 
 
 def test_the_request_of_spawn_is_checked(node: SshNode) -> None:
     done = node.run(node.agent_argv("spawn"), timeout_s=WAIT_S, input=json.dumps({"argv": []}))
     assert (done.code, "bad request" in done.stderr) == (2, True)
     assert machine_boot_id()
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_program_that_prints_without_an_end_is_ended(
+    node: SshNode, stream: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in BOUNDED:
+        monkeypatch.setattr(module, "MAX_OUTPUT_BYTES", 1 << 20)
+    code = f"""
+import os, sys
+open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+while True:
+    sys.{stream}.write("x" * 65536)
+"""
+    with pytest.raises(NodeError, match="printed without an end and was killed"):
+        node.run([sys.executable, "-c", code], timeout_s=60)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, "it still runs"
+        time.sleep(0.01)
+    done = node.run(["head", "-c", "1000000", "/dev/zero"], timeout_s=60)
+    assert len(done.stdout) == 1_000_000
+
+
+def test_a_file_that_is_too_large_is_not_read(
+    node: SshNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in BOUNDED:
+        monkeypatch.setattr(module, "MAX_OUTPUT_BYTES", 1 << 20)
+    path = tmp_path / "file"
+    with path.open("wb") as handle:
+        handle.truncate(2 << 20)
+    with pytest.raises(NodeError, match="MiB are not taken"):
+        node.read_text(str(path))
+    assert len(node.read_since(str(path), 5, 10)) == 10
+    with path.open("wb") as handle:
+        handle.truncate(1 << 20)
+    assert len(node.read_text(str(path)) or "") == 1 << 20

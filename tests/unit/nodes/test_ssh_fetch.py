@@ -179,6 +179,46 @@ def test_a_file_that_grows_beyond_the_limit_is_not_taken(tmp_path: Path) -> None
     assert tree(tmp_path) == {}
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.replace(b'"mtime_ns": 1', b'"mtime_ns": ' + b"1" + b"0" * 40),
+        lambda data: data.replace(b'"mtime_ns": 1', b'"mtime_ns": -1'),
+        lambda data: b"[" * 100_000 + b"\n",
+        lambda data: data.replace(b'"path": "x"', b'"path": "\\ud800"'),
+    ],
+)
+def test_a_malicious_stream_is_an_error_that_is_expected(tmp_path: Path, change: Any) -> None:
+    data = change(one_file("x", b"data"))
+    with pytest.raises(ValueError, match=r"\w"):
+        receive(stream_of(data), tmp_path, {}, None)
+    assert tree(tmp_path) == {}
+
+
+def test_a_name_as_long_as_names_can_be_arrives(tmp_path: Path) -> None:
+    name = "a" * 255
+    receive(stream_of(one_file(name, b"data")), tmp_path, {}, None)
+    assert tree(tmp_path) == {name: b"data"}
+
+
+def test_too_many_files_are_refused_on_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, local = tmp_path / "from", tmp_path / "to"
+    source.mkdir()
+    local.mkdir()
+    for number in range(3):
+        (source / str(number)).write_bytes(b"")
+    whole = packed(source)
+    assert len(receive(stream_of(whole), local, {}, None)) == 3
+    monkeypatch.setattr("servemap.nodes.ssh_fetch.MAX_FILES", 2)
+    with pytest.raises(ValueError, match="more than 2 files"):
+        receive(stream_of(whole), local, {}, None)
+    monkeypatch.setattr("servemap.onnode.pack.MAX_FILES", 2)
+    with pytest.raises(OSError, match="more than 2 files"):
+        packed(source)
+
+
 class Meddling(io.BytesIO):
     """Changes a file while it is sent."""
 

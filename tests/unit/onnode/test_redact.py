@@ -1,12 +1,14 @@
 """Secrets never reach a record; what is none stays readable."""
 
+import json
 import string
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.onnode.redact import REDACTED, redact_text, redact_variable
+from servemap.onnode import redact
+from servemap.onnode.redact import REDACTED, hide, redact_text, redact_value, redact_variable
 
 TAIL = st.text(string.ascii_letters + string.digits, min_size=20, max_size=40)
 
@@ -86,3 +88,16 @@ def test_ordinary_command_lines_stay(text: str) -> None:
 def test_redacting_twice_changes_nothing(text: str) -> None:
     once = redact_text(text)
     assert redact_text(once) == once
+
+
+def test_values_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redact, "_hidden", set())
+    monkeypatch.setattr(redact, "_hidden_pattern", None)
+    value = 'quiet "and" known'
+    text = f"cannot log in with {value}: {json.dumps(value)}, plain, short"
+    assert redact_text(text) == text
+    hide([value, "short", "first line\nsecond line\n", ""])
+    assert redact_text(text) == f'cannot log in with {REDACTED}: "{REDACTED}", plain, short'
+    assert redact_text("said: second line.") == f"said: {REDACTED}."
+    record = {"a": [value, 1, None, {value: (value,)}]}
+    assert redact_value(record) == {"a": [REDACTED, 1, None, {REDACTED: [REDACTED]}]}

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,8 @@ def test_exit_code_log_and_environment_are_kept(supervised: Supervised) -> None:
     assert state["started_ns"] < state["ended_ns"]
     log = (supervised.folder / "server.log").read_text()
     assert log == f"by the spec {supervised.folder}\n"
+    mode = (supervised.folder / "server.log").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600, "a log may say what is secret"
 
 
 def test_death_by_signal_is_recorded_as_one(supervised: Supervised) -> None:

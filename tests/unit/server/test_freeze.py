@@ -113,7 +113,7 @@ def test_declared_secrets_are_not_frozen(tmp_path: Path, monkeypatch: pytest.Mon
     assert '"VLLM_HOST": "h"' in text
 
 
-@pytest.mark.parametrize("answer", ["", "[]", "not json"])
+@pytest.mark.parametrize("answer", ["", "[]", "{}", "not json"])
 def test_an_agent_without_facts_is_an_error_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:

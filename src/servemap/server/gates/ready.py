@@ -1,12 +1,10 @@
 """Waiting for a server to be ready: as long as its log goes on, not for a fixed time."""
 
-import codecs
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from servemap.engines.base import Endpoints
-from servemap.nodes.base import Node
 from servemap.onnode.ask import shorten
 from servemap.server.gates.checks import Check
 
@@ -71,20 +69,3 @@ def wait_ready(
 def probe_marks(endpoints: Endpoints) -> tuple[str, ...]:
     """Return the path that our probe leaves in an access log."""
     return ("/" + endpoints.completions.split("/", 3)[3],)
-
-
-def log_reader(node: Node, path: str) -> Callable[[], str]:
-    """Return a function that gives what a log on a node gained since its last call.
-
-    The log is one start's own, so the first call gives all of it.
-    """
-    offset = 0
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def read() -> str:
-        nonlocal offset
-        data = node.read_since(path, offset)
-        offset += len(data)
-        return decoder.decode(data)
-
-    return read

@@ -17,6 +17,8 @@ LEASE_TTL_S = 120.0
 """A lease that nobody renewed for so long is anybody's."""
 LEASE_RENEW_S = 15.0
 ASK_S = 30.0
+ANSWERS = {"path", "held", "foreign", "error"}
+"""An answer without any of these says nothing (see `onnode.hold`)."""
 
 
 def take_lease(node: Node, run_dir: Path, ttl_s: float = LEASE_TTL_S) -> None:
@@ -83,7 +85,7 @@ def _ask(node: Node, action: str, request: dict[str, Any]) -> dict[str, Any]:
         answer = parse_json(done.stdout)
     except ValueError:
         answer = None
-    if done.code != 0 or not isinstance(answer, dict):
+    if done.code != 0 or not isinstance(answer, dict) or not ANSWERS & answer.keys():
         said = (done.stderr.strip() or done.stdout.strip())[-300:]
         raise NodeError(
             f"the lease of node {node.name} cannot be asked for: {said or 'no answer'}",

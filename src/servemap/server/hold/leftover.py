@@ -18,6 +18,11 @@ class LeftServer:
     pid: int
     since_ns: int
 
+    @property
+    def reason(self) -> str:
+        """Why the node is not free."""
+        return f"the server of variant {self.variant} still runs there (pid {self.pid})"
+
 
 @dataclass(frozen=True)
 class NotAsked:
@@ -37,7 +42,7 @@ def _on(context: Context, node_id: str) -> LeftServer | NotAsked | None:
     node = context.nodes[node_id]
     try:
         workdir = context.workdir(node_id)
-        running = process.read_running(node, workdir)
+        running = process.read_current(node, workdir)
         if running is None:
             return None
         state = process.supervisor_state(node, workdir, running.boot_id)
@@ -48,4 +53,6 @@ def _on(context: Context, node_id: str) -> LeftServer | NotAsked | None:
                 )
     except NodeError as error:
         return NotAsked(node_id, error.what)
+    except process.DamagedRecordError as error:
+        return NotAsked(node_id, f"the record of its server is damaged: {error}")
     return None

@@ -24,11 +24,13 @@ from servemap.server.context import Context
 from servemap.server.events import append_event, read_events, session_lines
 from servemap.server.hold.lease import (
     LEASE_RENEW_S,
+    LEASE_TTL_S,
     check_lease,
     release_lease,
     renew_lease,
     take_lease,
 )
+from servemap.server.hold.leftover import left_running
 from servemap.server.hold.manifest import check_manifest, write_manifest
 from servemap.server.launch import process
 from servemap.server.launch.ending import stop_server
@@ -133,8 +135,17 @@ def _on_each(context: Context, function: Callable[[str], None]) -> None:
 def _take_nodes(context: Context) -> None:
     """Take all nodes; nothing is taken anywhere where one of them cannot be reached or used."""
     _on_each(context, lambda node_id: _reach(context, node_id))
-    _on_each(context, lambda node_id: take_lease(context.nodes[node_id], context.run_dir))
+    _on_each(
+        context,
+        lambda node_id: take_lease(context.nodes[node_id], context.run_dir, _ttl_s(context)),
+    )
     _on_each(context, lambda node_id: _write_there(context, node_id))
+
+
+def _ttl_s(context: Context) -> float:
+    """Return when a node's lease is stale: not before a server that nobody renews has ended."""
+    policy = context.policy
+    return max(LEASE_TTL_S, policy.lease_ttl_s + policy.stop_grace_s + LEASE_RENEW_S)
 
 
 def _reach(context: Context, node_id: str) -> None:
@@ -149,6 +160,7 @@ def _write_there(context: Context, node_id: str) -> None:
     """
     folder = context.workdir(node_id)
     try:
+        process.own_folder(context.nodes[node_id], folder)
         process.renew(context.nodes[node_id], folder)
     except ConnectionLostError:
         raise
@@ -186,13 +198,14 @@ def _renew(context: Context, node_id: str) -> None:
     """
     node = context.nodes[node_id]
     pause_s = min(context.policy.lease_ttl_s / 4, LEASE_RENEW_S)
+    ttl_s = _ttl_s(context)
     due_s = time.monotonic() + LEASE_RENEW_S
     while not _ended.is_set():
         with contextlib.suppress(ServemapError):
             process.renew(node, context.workdir(node_id))
         try:
             if time.monotonic() >= due_s:
-                renew_lease(node, context.run_dir)
+                renew_lease(node, context.run_dir, ttl_s)
                 due_s = time.monotonic() + LEASE_RENEW_S
         except LockedError as error:
             _lose(context, node_id, error)
@@ -226,12 +239,12 @@ def end(context: Context, reason: str, logs: list[Path]) -> None:
     for step in steps:
         try:
             step()
-        except (ServemapError, OSError) as error:
-            _say(error)
+        except Exception as error:  # noqa: BLE001 - the leases are given back whatever a step meets
+            _say(error if isinstance(error, ServemapError | OSError) else repr(error))
 
 
 def _say(text: object) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - the controller's last word to a person
+    print(redact_text(str(text)), file=sys.stderr)  # noqa: T201 - the controller's last word to a person
 
 
 def _stop(context: Context, reason: str) -> None:
@@ -246,25 +259,36 @@ def _stop(context: Context, reason: str) -> None:
 
 
 def _give_back(context: Context) -> None:
-    """Release every node's lease and close its connection, whatever becomes of the others."""
+    """Release the nodes' leases and close their connections, whatever becomes of the others.
+
+    A node on which a server of ours still runs, or may, keeps its lease until that is stale.
+    """
     _ended.set()
+    left = {one.node: one.reason for one in left_running(context)}
 
     def give_back(node_id: str) -> None:
         node = context.nodes[node_id]
         _renewers[node_id].join()  # a renewal under way would take the lease again
-        try:
-            release_lease(node, context.run_dir)
-            node.close()
-        except ConnectionLostError as error:
-            _say(
-                f"node {node_id}: its lease was not given back: {error.what}; what still runs "
-                "there ends by itself: load and collectors within their case's time limit, a "
-                f"server when nobody renewed it for {context.policy.lease_ttl_s:g} s"
-            )
-        except NodeError as error:
-            _say(f"node {node_id}: its lease was not given back: {error.what}")
+        if node_id in left:
+            _say_left(context, node_id, left[node_id])
+        else:
+            try:
+                release_lease(node, context.run_dir)
+            except NodeError as error:
+                _say(f"node {node_id}: its lease was not given back: {error.what}")
+        node.close()
 
     _on_each(context, give_back)
+
+
+def _say_left(context: Context, node_id: str, why: str) -> None:
+    """Name what is left on a node, in the run's events and in one line."""
+    append_event(context.run_dir, "lease_kept", node=node_id, reason=why)
+    _say(
+        f"node {node_id}: its lease was not given back: {why}; what still runs "
+        "there ends by itself: load and collectors within their case's time limit, a "
+        f"server when nobody renewed it for {context.policy.lease_ttl_s:g} s"
+    )
 
 
 def _keep_logs(context: Context, logs: list[Path]) -> None:

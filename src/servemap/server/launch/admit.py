@@ -13,6 +13,7 @@ from servemap.model.protocol import SCHEMA
 from servemap.model.server_spec import ServerSpec
 from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
+from servemap.onnode.redact import redact_value
 from servemap.server.context import Context
 from servemap.server.gates.checks import (
     Check,
@@ -28,6 +29,7 @@ from servemap.server.gates.ready import probe_marks, wait_ready
 from servemap.server.launch import boots, process
 from servemap.server.launch.ending import finish
 from servemap.server.launch.logs import follow_logs, keep_log
+from servemap.server.launch.node_log import read_log
 from servemap.server.launch.nodes import holders_on, only_ours
 from servemap.server.launch.ranks import ranks_down
 from servemap.server.launch.served import Served, server_pids, server_url
@@ -80,7 +82,13 @@ def admit(
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
     write_json_atomic(
         folder / "gate.json",
-        {"schema": SCHEMA, "checks": [c.record() for c in checks], "effective": asdict(effective)},
+        redact_value(
+            {
+                "schema": SCHEMA,
+                "checks": [c.record() for c in checks],
+                "effective": asdict(effective),
+            }
+        ),
     )
     failed = [check for check in checks if check.ok is False]
     if failed:
@@ -117,7 +125,7 @@ def _why_failed(context: Context, ranks: Ranks, failed: list[Check]) -> str:
     said = "; ".join(f"{check.name}: {check.evidence}" for check in failed)
     for node_id, rank in ranks.items():
         node, workdir = context.nodes[node_id], context.workdir(node_id)
-        found = explain(node.read_text(process.log_path(workdir, rank.boot_id)) or "")
+        found = explain(read_log(node, process.log_path(workdir, rank.boot_id)))
         if found:
             said = f"{found[0].means} ({found[0].remedy}); {said}"
         state = process.supervisor_state(node, workdir, rank.boot_id)
@@ -152,7 +160,7 @@ def _started(
         server.bind,
         server.port,
         _resolved(node, server.package.root) if server.package else None,
-        node.read_text(process.log_path(workdir, rank.boot_id)) or "",
+        read_log(node, process.log_path(workdir, rank.boot_id)),
         holders.view,
         boot_pids(holders, rank.boot_id),
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from servemap.model.errors import NodeError
 from servemap.model.server_spec import ServerSpec
 from servemap.nodes.parallel import each
 from servemap.server import freeze
@@ -167,14 +168,18 @@ def _with_engine(
 def wait_memory_back(context: Context, node_ids: Sequence[str]) -> dict[str, Check]:
     """Wait after a stop until the cards of nodes are as they are when nothing runs on them."""
     with_cards = [node_id for node_id in node_ids if context.node_spec(node_id).accelerators]
-    return each(
-        with_cards,
-        lambda node_id: wait_clean(
-            context.nodes[node_id],
-            context.node_spec(node_id),
-            [context.workdir(node_id)],
-            ports=[],
-            grace_s=context.policy.stop_grace_s,
-            runtimes=_runtimes(context),
-        ),
-    )
+
+    def wait(node_id: str) -> Check:
+        try:
+            return wait_clean(
+                context.nodes[node_id],
+                context.node_spec(node_id),
+                [context.workdir(node_id)],
+                ports=[],
+                grace_s=context.policy.stop_grace_s,
+                runtimes=_runtimes(context),
+            )
+        except NodeError as error:
+            return Check("clean_node", False, f"the node cannot be asked: {error.what}")
+
+    return each(with_cards, wait)

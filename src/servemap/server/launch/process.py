@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from servemap.model.errors import ConnectionLostError, LaunchError, NodeError
-from servemap.model.files import parse_json
 from servemap.nodes.base import Node, ProcessId
+from servemap.server.launch.records import running_fields, state_fields
 
 SUPERVISOR_START_S = 10.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -50,6 +50,21 @@ def log_path(workdir: str, boot_id: str) -> str:
     return _path(workdir, f"{boot_id}.log")
 
 
+def own_folder(node: Node, workdir: str) -> None:
+    """Make the run's folder on a node, for this user alone: logs may say what is secret.
+
+    Raises:
+        NodeError: it cannot be made.
+    """
+    done = node.run(["install", "-d", "-m", "0700", "--", workdir], timeout_s=TOUCH_S)
+    if done.code != 0:
+        raise NodeError(
+            f"the run's folder cannot be made: {done.stderr.strip()[-300:]}",
+            f"node {node.name}: {workdir}",
+            "let this user write there, and see that the disk has room",
+        )
+
+
 def renew(node: Node, workdir: str) -> None:
     """Tell the supervisor that somebody still wants the server; needs no room on a full disk."""
     path = heartbeat_path(workdir)
@@ -62,13 +77,31 @@ def renew(node: Node, workdir: str) -> None:
             raise
 
 
-def read_running(node: Node, workdir: str) -> Running | None:
-    """Return the server that was last started on the node and not stopped since."""
-    text = node.read_text(_path(workdir, "current.json"))
+class DamagedRecordError(ValueError):
+    """A record on a node says nothing that can be used; its only argument is the file."""
+
+
+def read_current(node: Node, workdir: str) -> Running | None:
+    """Return the server that was last started on the node and not stopped since.
+
+    Raises:
+        DamagedRecordError: the record of it cannot be understood.
+    """
+    path = _path(workdir, "current.json")
     try:
-        data = parse_json(text or "")
-        return Running(**{**data, "supervisor": ProcessId(**data["supervisor"])})
-    except (ValueError, TypeError, KeyError):
+        data = running_fields(node.read_text(path))
+    except ValueError as error:
+        raise DamagedRecordError(path) from error
+    return (
+        None if data is None else Running(**{**data, "supervisor": ProcessId(**data["supervisor"])})
+    )
+
+
+def read_running(node: Node, workdir: str) -> Running | None:
+    """Return the same, None where the record is damaged."""
+    try:
+        return read_current(node, workdir)
+    except DamagedRecordError:
         return None
 
 
@@ -86,20 +119,23 @@ def forget(node: Node, workdir: str) -> None:
 
 
 def supervisor_state(node: Node, workdir: str, boot_id: str) -> dict[str, Any]:
-    """Return what the supervisor last wrote of a start; empty where it wrote nothing."""
+    """Return what the supervisor last wrote of a start; empty where it wrote nothing usable."""
     try:
-        data = parse_json(node.read_text(_path(workdir, f"{boot_id}.state.json")) or "")
+        return state_fields(node.read_text(_state_path(workdir, boot_id)))
     except ValueError:
         return {}
-    return data if isinstance(data, dict) else {}
+
+
+def _state_path(workdir: str, boot_id: str) -> str:
+    return _path(workdir, f"{boot_id}.state.json")
 
 
 def server_process(state: dict[str, Any]) -> ProcessId | None:
     """Return the identity of the server's own process from the supervisor's state."""
-    try:
-        return ProcessId(state["server"]["pid"], state["server"]["start"], state["machine_boot_id"])
-    except (KeyError, TypeError):
+    server, boot_id = state.get("server"), state.get("machine_boot_id")
+    if not server or server["start"] is None or boot_id is None:
         return None
+    return ProcessId(server["pid"], server["start"], boot_id)
 
 
 def alive(node: Node, workdir: str, running: Running) -> bool:
@@ -127,6 +163,9 @@ def say_exit(state: dict[str, Any]) -> str:
 def why_ended(node: Node, workdir: str, running: Running) -> str:
     """Return in words how a rank that does not run any more ended."""
     state = supervisor_state(node, workdir, running.boot_id)
+    path = _state_path(workdir, running.boot_id)
+    if not state and node.read_text(path) is not None:
+        return f"the record of the server is damaged: {path}"
     if not state.get("exit") and _restarted(node, state):
         return RESTARTED
     return say_exit(state)
@@ -168,13 +207,14 @@ def start(
         "env": env,
         "cwd": cwd or workdir,
         "log": log_path(workdir, boot_id),
-        "state": _path(workdir, f"{boot_id}.state.json"),
+        "state": _state_path(workdir, boot_id),
         "heartbeat": heartbeat_path(workdir),
         "ttl_s": ttl_s,
         "boot_id": boot_id,
         "grace_s": grace_s,
         **({"container": container} if container else {}),
     }
+    own_folder(node, workdir)
     spec_path = _path(workdir, f"{boot_id}.spec.json")
     node.write_text(spec_path, json.dumps(spec))
     renew(node, workdir)
@@ -216,14 +256,18 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
             f"{node.name}, pid {process.pid if process else '?'}",
             "end it by hand, then start again",
         )
-    _sweep(node, running, grace_s, state)
+    sweep(node, running.variant, running.boot_id, grace_s, state)
     forget(node, workdir)
     return supervisor_state(node, workdir, running.boot_id)
 
 
-def _sweep(node: Node, running: Running, grace_s: float, state: dict[str, Any]) -> None:
-    """End what a killed supervisor left behind: workers in sessions of their own, containers."""
-    argv = node.agent_argv("sweep", "--boot-id", running.boot_id, "--grace", str(grace_s))
+def sweep(node: Node, variant: str, boot_id: str, grace_s: float, state: dict[str, Any]) -> None:
+    """End what a killed supervisor left behind: workers in sessions of their own, containers.
+
+    Raises:
+        LaunchError: something of the start is still there.
+    """
+    argv = node.agent_argv("sweep", "--boot-id", boot_id, "--grace", str(grace_s))
     if "container" in state:
         *before, name = state["container"]["runtime"]
         argv += ["--runtime", name, *(["--become"] if before else [])]
@@ -232,7 +276,7 @@ def _sweep(node: Node, running: Running, grace_s: float, state: dict[str, Any]) 
     done = node.run(argv, timeout_s=2 * grace_s + CONTAINER_END_S)
     if done.code != 0:
         raise LaunchError(
-            f"processes of the server of variant {running.variant} are left: {done.stdout.strip()}",
+            f"processes of the server of variant {variant} are left: {done.stdout.strip()}",
             node.name,
             "end them by hand, then start again",
         )

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from servemap.model.errors import ConnectionLostError, ServemapError
+from servemap.model.errors import NodeError, ServemapError
 from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server.context import Context
+from servemap.server.events import append_event
 from servemap.server.launch import process
 from servemap.server.launch.process import Running
 
@@ -22,7 +23,7 @@ def standing(context: Context, needed: Iterable[str]) -> dict[str, Running]:
     """Return the ranks of ours on all nodes of the campaign.
 
     Raises:
-        ConnectionLostError: one of the `needed` nodes cannot be reached; others are left out.
+        NodeError: one of the `needed` nodes cannot be asked; others are left out.
     """
     ranks, away = standing_and_away(context)
     for node_id in needed:
@@ -31,27 +32,28 @@ def standing(context: Context, needed: Iterable[str]) -> dict[str, Running]:
     return ranks
 
 
-def standing_and_away(
-    context: Context,
-) -> tuple[dict[str, Running], dict[str, ConnectionLostError]]:
-    """Return the ranks of ours on the nodes, and the nodes that cannot be reached."""
+def standing_and_away(context: Context) -> tuple[dict[str, Running], dict[str, NodeError]]:
+    """Return the ranks of ours on the nodes, and the nodes that cannot be asked, for any reason."""
 
-    def look(node_id: str) -> Running | ConnectionLostError | None:
+    def look(node_id: str) -> Running | NodeError | None:
         try:
-            return process.read_running(context.nodes[node_id], context.workdir(node_id))
-        except ConnectionLostError as error:
+            return process.read_current(context.nodes[node_id], context.workdir(node_id))
+        except NodeError as error:
             return error
+        except process.DamagedRecordError as error:
+            append_event(context.run_dir, "record_damaged", node=node_id, file=str(error))
+            return None
 
     found = each(list(context.nodes), look)
     ranks = {n: one for n, one in found.items() if isinstance(one, Running)}
-    return ranks, {n: one for n, one in found.items() if isinstance(one, ConnectionLostError)}
+    return ranks, {n: one for n, one in found.items() if isinstance(one, NodeError)}
 
 
 def why_down(context: Context, ranks: Standing) -> str | None:
     """Return in words which ranks do not run any more, None where all do.
 
     Raises:
-        ConnectionLostError: one of their nodes cannot be reached.
+        NodeError: one of their nodes cannot be asked.
     """
     return ranks_down(context, ranks, lambda _node, call: call())
 
@@ -89,7 +91,7 @@ def rank_down(context: Context, node_id: str, boot_id: str) -> str | None:
     """Return in words why the rank of a start does not run on a node; None if it does.
 
     Raises:
-        ConnectionLostError: the node cannot be reached.
+        NodeError: the node cannot be asked.
     """
     rank = process.read_running(context.nodes[node_id], context.workdir(node_id))
     if rank is None or rank.boot_id != boot_id:
@@ -107,8 +109,8 @@ def asked_to_end(context: Context, ranks: Standing) -> bool:
     return any(ends) and all(end in (None, "lease_expired", "stopped") for end in ends)
 
 
-def stop_ranks(context: Context, ranks: Standing) -> dict[str, ConnectionLostError]:
-    """Stop ranks on all their nodes at once; return the nodes that could not be reached.
+def stop_ranks(context: Context, ranks: Standing) -> dict[str, NodeError]:
+    """Stop ranks on all their nodes at once; return the nodes that could not do it.
 
     What is left on those ends with its lease.
 
@@ -130,6 +132,6 @@ def stop_ranks(context: Context, ranks: Standing) -> dict[str, ConnectionLostErr
 
     failed = {node_id: error for node_id, error in each(list(ranks), stop).items() if error}
     for error in failed.values():
-        if not isinstance(error, ConnectionLostError):
+        if not isinstance(error, NodeError):
             raise error
-    return {n: error for n, error in failed.items() if isinstance(error, ConnectionLostError)}
+    return {n: error for n, error in failed.items() if isinstance(error, NodeError)}

@@ -1,12 +1,13 @@
 """The `launch` stage: the first gated start of a variant, recorded for good."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 from servemap.model import attempts, results
 from servemap.model.canon import write_json_atomic
-from servemap.model.files import read_bytes
+from servemap.model.files import regular
 from servemap.model.protocol import SCHEMA
 from servemap.onnode.redact import redact_text
 from servemap.server.context import Context
@@ -17,7 +18,7 @@ from servemap.server.launch.served import Served
 from servemap.server.locks import server_lock
 from servemap.server.not_run import NotRunError
 
-LOG_TAIL_LINES = 30
+LOG_TAIL_LINES, LOG_TAIL_BYTES = 30, 1 << 20
 
 
 def launch_variant(context: Context, variant: str, token: int, output: Path) -> None:
@@ -106,7 +107,9 @@ def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[s
 
 def _last_lines(log: Path) -> list[str]:
     try:
-        text = read_bytes(log).decode("utf-8", "replace")
+        with open(log, "rb", opener=regular) as handle:
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - LOG_TAIL_BYTES))
+            text = handle.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
     except OSError:
         return []
-    return redact_text(text).splitlines()[-LOG_TAIL_LINES:]
+    return [redact_text(line) for line in text.splitlines()[-LOG_TAIL_LINES:]]

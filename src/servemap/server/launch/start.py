@@ -9,6 +9,7 @@ from servemap.engines.registry import get_engine
 from servemap.model.errors import PatchError, ServemapError
 from servemap.model.server_spec import ServerSpec
 from servemap.nodes.parallel import each
+from servemap.onnode.redact import redact_text
 from servemap.server.container.image import Image
 from servemap.server.container.images import image_check, present_images
 from servemap.server.context import Context
@@ -85,7 +86,7 @@ def _start_ranks(
     except ServemapError as error:
         boots.write_boot(
             context.run_dir,
-            replace(boot, status="failed", reason=error.what, ended_ns=time.time_ns()),
+            replace(boot, status="failed", reason=redact_text(error.what), ended_ns=time.time_ns()),
         )
         begun = {
             n: rank for n, rank in standing(context, ()).items() if rank.boot_id == boot.boot_id

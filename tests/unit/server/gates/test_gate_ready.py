@@ -1,10 +1,8 @@
 from collections.abc import Callable
-from pathlib import Path
 
 from servemap.engines.llamacpp import LlamaCpp
-from servemap.nodes.local import LocalNode
 from servemap.server.gates.checks import Check
-from servemap.server.gates.ready import Ready, log_reader, probe_marks, wait_ready
+from servemap.server.gates.ready import Ready, probe_marks, wait_ready
 
 MARKS = probe_marks(LlamaCpp().endpoints("http://127.0.0.1:1"))
 
@@ -82,26 +80,3 @@ def test_a_death_ends_the_wait_at_once_with_its_last_words() -> None:
 def test_a_dead_process_is_not_ready_though_another_server_answers() -> None:
     result, _ = wait({}, ready_at=0, dead_at=0)
     assert not result.ok
-
-
-def test_log_reader_gives_what_is_new(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    read = log_reader(LocalNode("n1"), str(log))
-    assert read() == ""
-    log.write_text("old\n")
-    assert read() == "old\n"
-    assert read() == ""
-    with log.open("a") as handle:
-        handle.write("new\n")
-    assert read() == "new\n"
-    assert read() == ""
-
-
-def test_log_reader_puts_a_cut_letter_together(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    read = log_reader(LocalNode("n1"), str(log))
-    data = "模型 loaded\n".encode()
-    log.write_bytes(data[:2])
-    first = read()
-    log.write_bytes(data)
-    assert first + read() == "模型 loaded\n"

@@ -206,6 +206,9 @@ def test_an_agent_that_does_not_answer_is_an_error_in_words(tmp_path: Path) -> N
     node.agent_argv = lambda *args: ["echo", "command not found"]  # type: ignore[method-assign]
     with pytest.raises(NodeError, match="cannot be asked for: command not found"):
         take_lease(node, tmp_path / "run")
+    node.agent_argv = lambda *args: ["echo", "{}"]  # type: ignore[method-assign]
+    with pytest.raises(NodeError, match=r"cannot be asked for: \{\}"):
+        take_lease(node, tmp_path / "run")
 
 
 def test_a_lost_connection_is_not_a_refusal(tmp_path: Path) -> None:

@@ -63,6 +63,13 @@ def test_every_node_is_asked_and_one_out_of_reach_says_so(node: FakeNode, tmp_pa
     assert second == NotAsked("n2", "node n2 cannot be reached")
 
 
+def test_a_damaged_record_says_nothing_of_what_runs(context: Context) -> None:
+    start(context, "n1")
+    path = Path(context.workdir("n1")) / "server/current.json"
+    path.write_text('{"supervisor": {"pid": "x"}}')
+    assert left_running(context) == [NotAsked("n1", f"the record of its server is damaged: {path}")]
+
+
 def test_a_number_that_was_given_to_another_process_is_not_ours(
     context: Context, node: FakeNode
 ) -> None:

@@ -25,6 +25,7 @@ from servemap.onnode import hold_file
 from servemap.server.context import Context
 from servemap.server.events import append_event, read_events
 from servemap.server.hold import session
+from servemap.server.hold.leftover import LeftServer, NotAsked
 from servemap.server.hold.manifest import check_manifest, write_manifest
 from servemap.server.locks import describe_self, read_holder, try_lock
 from servemap.server.stop import request_stop, stop_request
@@ -315,13 +316,68 @@ def test_the_end_says_in_one_line_which_node_was_not_given_back(
     assert names(context)[-1] == "session_end"
 
 
+def test_a_node_whose_server_may_still_run_keeps_its_lease(
+    context: Context,
+    machines: list[OtherMachine],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session.begin(context)
+
+    def left(asked: Context) -> list[LeftServer | NotAsked]:
+        return [LeftServer("n1", "few", "b", 7, 1), NotAsked("n2", "not a regular file")]
+
+    monkeypatch.setattr(session, "left_running", left)
+    session.end(context, "the campaign ended", [])
+    assert holders(machines) == [os.getpid()] * 2
+    assert [node.closed for node in machines] == [1, 1]
+    kept = {e["node"]: e["reason"] for e in read_events(context.run_dir) if "lease_k" in e["event"]}
+    assert kept == {
+        "n1": "the server of variant few still runs there (pid 7)",
+        "n2": "not a regular file",
+    }
+    said = capsys.readouterr().err.splitlines()
+    assert sorted(line.partition(": its lease was not given back")[0] for line in said) == [
+        "node n1",
+        "node n2",
+    ]
+
+
+def test_a_lease_outlives_a_server_that_nobody_renews(
+    context: Context, machines: list[OtherMachine]
+) -> None:
+    context.policy.__dict__["lease_ttl_s"] = 600
+    session.begin(context)
+    for node in machines:
+        assert read_holder(node.lease_dir / "lease.json")["ttl_s"] > 600
+
+
+@pytest.mark.parametrize("step", ["stop_server", "append_event"])
+def test_leases_are_given_back_whatever_a_step_raises(
+    context: Context,
+    machines: list[OtherMachine],
+    step: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session.begin(context)
+
+    def raises(*args: object, **facts: object) -> None:
+        raise TypeError("unhashable type: 'list'")
+
+    monkeypatch.setattr(session, step, raises)
+    session.end(context, "the campaign ended", [])
+    assert holders(machines) == [None, None]
+    assert "unhashable" in capsys.readouterr().err
+
+
 def test_a_renewal_under_way_does_not_take_a_node_back(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
     renewing, released = threading.Event(), threading.Event()
 
-    def renew(node: Node, run: Path) -> None:
+    def renew(node: Node, run: Path, ttl_s: float) -> None:
         renewing.set()
         session._ended.wait(20)
         released.wait(0.2)

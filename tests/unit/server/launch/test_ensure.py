@@ -8,8 +8,10 @@ import pytest
 
 from servemap.engines.base import Effective
 from servemap.model.errors import ConfigError
+from servemap.onnode import redact
 from servemap.server.context import Context
-from servemap.server.events import read_events
+from servemap.server.events import append_event, read_events
+from servemap.server.freeze import freeze_node
 from servemap.server.gates.checks import Check, GateResult
 from servemap.server.launch import admit, boots, ensure, logs, process, start
 from servemap.server.launch import stage as launch
@@ -406,28 +408,34 @@ def test_lost_health_is_recorded_without_a_credential(node: FakeNode, answers: A
     assert "s3cr3t" not in everything_written(context.run_dir)
 
 
-def test_a_long_log_is_kept_as_it_is_but_its_tail_is_redacted(
+def test_the_value_of_a_secret_is_nowhere_whatever_the_server_says(
     node: FakeNode, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = fake_context(node, campaign())
-    node.server_log = "HF_TOKEN=s3cr3t\n"
-    answers.gates = [Check("port", False, "nobody listens", "see the log")]
-    monkeypatch.setattr(logs, "MAX_REDACTED_BYTES", 3)
-    launch.launch_variant(context, "baseline", 1, Path("launch.json"))
-    kept = boots.boot_dir(context.run_dir, "baseline", last_boot(context).boot_id) / "n1.log"
-    assert kept.read_text() == "HF_TOKEN=s3cr3t\n"
-    assert json.loads(Path("launch.json").read_text())["log_tail"] == ["HF_TOKEN=<redacted>"]
+    monkeypatch.setattr(redact, "_hidden", set())
+    monkeypatch.setattr(redact, "_hidden_pattern", None)
+    monkeypatch.setenv("LOGIN", "quietly-known-77")
+    server = {"engine": "llamacpp", "port": 18999, "env": {"LOGIN": {"secret": "LOGIN"}}}
+    context = fake_context(node, campaign(server=server))
+    node.server_log = "cannot log in with quietly-known-77\n"
+    node.facts["python"] = {"executable": "/x/quietly-known-77"}
+    answers.gates = [Check("port", False, "it said: quietly-known-77", "see the log")]
+    launch.launch_variant(context, "baseline", 1, context.run_dir / "launch.json")
+    record = json.loads((context.run_dir / "launch.json").read_text())
+    assert record["log_tail"] == ["cannot log in with <redacted>"]
+    freeze_node(context, "n1", context.run_dir / "n1.json", context.run_dir / "before.json")
+    append_event(context.run_dir, "any", said=["quietly-known-77"])
+    assert "quietly-known-77" not in everything_written(context.run_dir)
 
 
 def test_a_log_that_cannot_be_rewritten_is_not_kept(
     node: FakeNode, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, text: str) -> None:
+    def full(data: object) -> None:
         raise OSError(28, "No space left on device")
 
     context = fake_context(node, campaign())
     node.server_log = "HF_TOKEN=s3cr3t\n"
-    monkeypatch.setattr(logs, "write_text_atomic", full)
+    monkeypatch.setattr(logs, "redacted", full)
     ensure_server(context, "baseline")
     (event,) = (e for e in read_events(context.run_dir) if e["event"] == "log_not_fetched")
     assert "No space left" in event["error"]

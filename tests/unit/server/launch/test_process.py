@@ -1,12 +1,14 @@
 """The server's process on its node: started under the supervisor, found again, ended whole."""
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from servemap.model.errors import LaunchError, NodeError
+from servemap.nodes.local import LocalNode
 from servemap.server.launch import process
 from tests.fakes import FakeNode
 
@@ -36,11 +38,78 @@ def test_what_was_started_is_found_again(node: FakeNode, tmp_path: Path) -> None
     assert "s3cr3t" not in text
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"variant": "v"}', "{", '{"supervisor": 3}'])
-def test_a_damaged_record_is_no_server(node: FakeNode, tmp_path: Path, text: str) -> None:
-    start(node, tmp_path)
-    (tmp_path / "server" / "current.json").write_text(text)
+def test_the_folder_of_a_run_is_for_this_user_alone(tmp_path: Path) -> None:
+    process.own_folder(LocalNode("n1"), str(tmp_path / "a/run"))
+    assert stat.S_IMODE((tmp_path / "a/run").stat().st_mode) == 0o700
+    (tmp_path / "a/run").chmod(0o755)
+    process.own_folder(LocalNode("n1"), str(tmp_path / "a/run"))
+    assert stat.S_IMODE((tmp_path / "a/run").stat().st_mode) == 0o700
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NodeError, match=r"the run's folder cannot be made: .*file"):
+        process.own_folder(LocalNode("n1"), str(tmp_path / "file/run"))
+
+
+PROCESS = {"pid": 1, "start": 1, "boot_id": "x"}
+WHOLE = {
+    "variant": "v", "fingerprint": "f", "boot_id": "b", "port": 1, "supervisor": PROCESS,
+    "started_ns": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{", "[" * 100_000, "null",
+        *(json.dumps({**WHOLE, **change}) for change in (
+            {"variant": {"a": 1}}, {"boot_id": ["x"]}, {"boot_id": 5}, {"port": "1"},
+            {"supervisor": 3}, {"supervisor": {**PROCESS, "pid": "1; touch /tmp/x"}},
+            {"supervisor": {**PROCESS, "boot_id": 5}}, {"supervisor": {**PROCESS, "start": None}},
+            {"started_ns": None}, {"another": 1},
+        )),
+    ],
+)  # fmt: skip
+def test_a_damaged_record_is_no_server_and_is_named(
+    node: FakeNode, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "server" / "current.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(WHOLE))
+    assert process.read_running(node, str(tmp_path)) is not None
+    path.write_text(text)
     assert process.read_running(node, str(tmp_path)) is None
+    with pytest.raises(process.DamagedRecordError) as caught:
+        process.read_current(node, str(tmp_path))
+    assert str(caught.value) == str(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"exit": "gone"}, {"exit": {"code": "1"}}, {"exit": {"reason": ["x"]}},
+        {"server": {"pid": "x", "start": 1}}, {"server": [1]}, {"machine_boot_id": {}},
+        {"container": None}, {"container": {"runtime": "podman"}}, {"container": {"runtime": []}},
+        {"ended_ns": "soon"},
+    ],
+)  # fmt: skip
+def test_a_damaged_state_is_no_state_and_is_named(
+    node: FakeNode, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    running = start(node, tmp_path)
+    node.state_path.write_text(json.dumps({**node.state, **change}))
+    assert process.supervisor_state(node, str(tmp_path), running.boot_id) == {}
+    assert not process.alive(node, str(tmp_path), running)
+    said = process.why_ended(node, str(tmp_path), running)
+    assert said == f"the record of the server is damaged: {node.state_path}"
+    process.stop(node, str(tmp_path), running, 0.1)
+    assert node.supervisor not in node.living
+
+
+def test_a_state_keeps_what_is_not_known_here(node: FakeNode, tmp_path: Path) -> None:
+    running = start(node, tmp_path)
+    end = {"reason": "exited", "code": 0, "left": [{"pid": 7}]}
+    node.state_path.write_text(json.dumps({**node.state, "exit": end, "more": [1]}))
+    state = process.supervisor_state(node, str(tmp_path), running.boot_id)
+    assert state == {**node.state, "exit": end, "more": [1]}
 
 
 def test_a_supervisor_that_says_nothing(node: FakeNode, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from servemap.engines.base import Effective
-from servemap.model.errors import ConnectionLostError
+from servemap.model.errors import ConnectionLostError, NodeError
 from servemap.nodes.base import ProcessId
 from servemap.server.context import Context
 from servemap.server.events import read_events
@@ -40,6 +40,7 @@ class Tracked(FakeNode):
         super().__init__(name)
         self.order = order
         self.cut = False
+        self.refuses = False
 
     def spawn(
         self,
@@ -66,6 +67,8 @@ class Tracked(FakeNode):
         return super().stop(process, grace_s)
 
     def _reach(self) -> None:
+        if self.refuses:
+            raise NodeError(f"the login on {self.name} was refused", self.name, "see the key")
         if self.cut:
             raise ConnectionLostError(f"node {self.name} is away", self.name, "wait")
 
@@ -204,14 +207,49 @@ def test_what_a_lost_node_keeps_running_is_noted_and_ended_when_it_is_back(lab: 
     assert stale not in lab.worker.living
 
 
-def test_what_a_node_that_is_away_at_the_end_keeps_running_is_noted(lab: Lab) -> None:
+@pytest.mark.parametrize("fault", ["cut", "refuses"])
+def test_what_a_node_that_cannot_be_asked_at_the_end_keeps_running_is_noted(
+    lab: Lab, fault: str
+) -> None:
     context = lab.context()
     served = ensure_server(context, "baseline")
-    lab.worker.cut = True
+    setattr(lab.worker, fault, True)
     assert stop_server(context, "the end")
     assert not lab.head.living
     left = [event for event in read_events(context.run_dir) if event["event"] == "rank_left"]
     assert [(event["node"], event["boot_id"]) for event in left] == [("n2", served.boot_id)]
+
+
+def test_a_node_that_refuses_in_the_midst_of_a_stop_holds_no_other_up(lab: Lab) -> None:
+    context = lab.context()
+    served = ensure_server(context, "baseline")
+    ranks = standing(context, ())
+    lab.head.refuses = True
+    finish(context, ranks, "stopped", "the end")
+    assert not lab.worker.living
+    left = [event for event in read_events(context.run_dir) if event["event"] == "rank_left"]
+    assert [(event["node"], event["boot_id"]) for event in left] == [("n1", served.boot_id)]
+    assert "the login on n1 was refused" in left[0]["error"]
+
+
+@pytest.mark.parametrize("text", ["{", '{"boot_id": ["x"]}', "{}"])
+def test_a_server_whose_record_on_its_node_is_gone_is_ended_all_the_same(
+    lab: Lab, text: str
+) -> None:
+    context = lab.context()
+    served = ensure_server(context, "baseline")
+    path = Path(context.workdir("n2")) / "server/current.json"
+    path.write_text(text)
+    swept: list[list[str]] = []
+    lab.worker.on_run["sweep"] = lambda argv: swept.append(argv) or "{}"
+    assert stop_server(context, "the end")
+    assert [argv[1:4] for argv in swept] == [["sweep", "--boot-id", served.boot_id]]
+    assert path.read_text() == "{}\n"
+    named = [e["file"] for e in read_events(context.run_dir) if e["event"] == "record_damaged"]
+    assert named == ([] if text == "{}" else [str(path)])
+    assert [boot.status for boot in boots.read_boots(context.run_dir, "baseline")] == ["stopped"]
+    assert not stop_server(context, "again")
+    assert len(swept) == 1
 
 
 def running(lab: Lab) -> process.Running:
