@@ -180,7 +180,7 @@ def collector_records(
 ) -> dict[str, dict[str, Any]]:
     """Return {NODE/NAME: {status, samples, interval_s, required, error}} as it ended."""
     found = read_json(telemetry / node / "collectors.json") or {}
-    another = found.get("load_id", load_id) != load_id
+    another = bool(found) and found.get("load_id") != load_id
     ended = {} if another else found.get("collectors", {})
     none = "its record is that of another load" if another else "it left no record"
     records = {}

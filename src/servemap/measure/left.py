@@ -60,7 +60,7 @@ def stop_load(context: Context, attempt: Attempt) -> list[str]:
         return left
 
     said = each(dict.fromkeys([*noted, *nodes]), end)
-    ends = "; it ends by itself within the case's time limit"
+    ends = "; what a load started ends by itself within its case's time limit"
     return [one + ends for left in said.values() for one in left]
 
 

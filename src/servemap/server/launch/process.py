@@ -216,14 +216,17 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
             f"{node.name}, pid {process.pid if process else '?'}",
             "end it by hand, then start again",
         )
-    _sweep(node, running, grace_s, state)
+    _sweep(node, workdir, running, grace_s, state)
     forget(node, workdir)
     return supervisor_state(node, workdir, running.boot_id)
 
 
-def _sweep(node: Node, running: Running, grace_s: float, state: dict[str, Any]) -> None:
+def _sweep(
+    node: Node, workdir: str, running: Running, grace_s: float, state: dict[str, Any]
+) -> None:
     """End what a killed supervisor left behind: workers in sessions of their own, containers."""
     argv = node.agent_argv("sweep", "--boot-id", running.boot_id, "--grace", str(grace_s))
+    argv += ["--state", _path(workdir, f"{running.boot_id}.state.json")]
     if "container" in state:
         *before, name = state["container"]["runtime"]
         argv += ["--runtime", name, *(["--become"] if before else [])]
