@@ -80,7 +80,7 @@ def start_load(
     load_id = uuid.uuid4().hex
     nodes = nodes_of(context, job.variant)
     about = {"load_id": load_id, "load_node": load_node, "nodes": nodes}
-    attempt.note({**about, "served": asdict(served), "client": None, "collectors": {}})
+    attempt.note({**about, "served": asdict(served)})
     endpoints = get_adapter(context.server(job.variant)).endpoints(served.url)
     started: dict[str, ProcessId] = {}
     noting = threading.Lock()

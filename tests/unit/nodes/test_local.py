@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from servemap.model.errors import NodeError
+from servemap.nodes import local
 from servemap.nodes.agent_zip import agent_sources, archive, build_agent
 from servemap.nodes.base import Node, ProcessId
 from servemap.nodes.identity import from_record, identify, machine_boot_id
 from servemap.nodes.local import LocalNode
+from servemap.nodes.parallel import each
 from servemap.onnode.ident import is_alive, read_stat
 
 WAIT_S = 20.0
@@ -256,3 +258,20 @@ def test_identity_of_this_process() -> None:
     assert me.boot_id == machine_boot_id()
     assert is_alive(me.pid, me.start)
     assert identify(2**22 + 1) is None
+
+
+def test_the_agent_is_put_there_once_also_when_several_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+
+    def build() -> tuple[str, bytes]:
+        built.append(1)
+        time.sleep(0.05)
+        return "agent.pyz", b"agent"
+
+    monkeypatch.setattr(local, "build_agent", build)
+    node = LocalNode(agent_dir=tmp_path)
+    argvs = each(range(4), lambda _: node.agent_argv("x"))
+    assert {argv[1] for argv in argvs.values()} == {str(tmp_path / "agent.pyz")}
+    assert len(built) == 1
