@@ -69,7 +69,7 @@ def words(process: psutil.Process) -> str:
 
 def raw_on(lab: Lab, node: str, case: str, home: str = BENCH.home) -> Path:
     """The folder on a node that the newest attempt at a case writes to."""
-    pattern = f"*/cases/baseline/{case}/r1/attempts/*/raw"
+    pattern = f"*/cases/baseline/{case}/r1/attempts/*/raw-*"
     return max(lab.path(node, f"{home}/{STATE}").glob(pattern))
 
 

@@ -11,6 +11,7 @@ from servemap.measure.load_run import Load, noted_load
 from servemap.measure.reasons import server_down_for_sure
 from servemap.measure.record import Attempt, close_attempt, known_attempts
 from servemap.model.files import parse_json
+from servemap.parsers.values import mapping
 from servemap.server.context import Context
 from servemap.server.events import append_event
 from servemap.server.patience import Patience
@@ -50,10 +51,10 @@ def _done(context: Context, attempt: Attempt, load: Load, patience: Patience) ->
     """Whether the client of an open attempt left its record on its node."""
     node = context.nodes[context.plan.load_node]
     know_folders(context, load.collectors, patience)
-    path = f"{raw_on(context, node.name, attempt, load.fallback is not None)}/client.json"
+    path = f"{raw_on(context, node.name, attempt, load.id)}/client.json"
     said = patience.insist(node, lambda: node.read_text(path))
     try:
-        return isinstance(parse_json(said or ""), dict)
+        return mapping(parse_json(said or "")).get("load_id") == load.id
     except ValueError:
         return False
 

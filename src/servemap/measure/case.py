@@ -11,9 +11,9 @@ from servemap.measure.adopt import abandon, find_adoptable
 from servemap.measure.client import error_classes
 from servemap.measure.folders import bring_rest, close
 from servemap.measure.job import Job, identity, resolved
-from servemap.measure.left import end_left, stop_load
+from servemap.measure.left import stop_load
 from servemap.measure.load import fallback_case, fallback_reason
-from servemap.measure.load_run import Load, finish_load, nodes_of, start_load
+from servemap.measure.load_run import Load, finish_load, start_load
 from servemap.measure.record import Attempt, open_attempt
 from servemap.model import results
 from servemap.model.canon import write_json_atomic
@@ -61,7 +61,6 @@ def _measure(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any]:
     begun = time.monotonic()
 
     def measure() -> dict[str, Any]:
-        end_left(context, nodes_of(context, job.variant))
         served = ensure_server(context, job.variant)
         ensured = time.monotonic() - begun
         patience = _patience(context)
@@ -107,7 +106,7 @@ def _see_through(
             "used": {"isl": shorter["isl"], "osl": shorter["osl"]},
         }
         # Whoever finds the attempt open from here on must not take the first load for this one.
-        attempt.note({"client": None, "collectors": {}})
+        attempt.note({"load_id": None, "client": None, "collectors": {}})
         attempt.raw.rename(attempt.folder / "raw-planned")
         attempt.raw.mkdir()
         served = ensure_server(context, job.variant)

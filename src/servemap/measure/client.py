@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,16 @@ class Look:
     failed: str | None = None
 
 
-def start_client(node: Node, spec: dict[str, Any], folder: str) -> ProcessId:
+def start_client(
+    node: Node, spec: dict[str, Any], folder: str, env: Mapping[str, str]
+) -> ProcessId:
     """Start the load client on a node; it finishes its work also without this process."""
     spec_path = f"{folder}/load.json"
     node.write_text(spec_path, json.dumps(spec, indent=1))
     return node.spawn(
         node.agent_argv("bench", "--spec", spec_path, "--out", folder),
         log=f"{folder}/client.log",
+        env=env,
     )
 
 
@@ -104,7 +107,7 @@ def wait_client(
 
 
 def client_result(raw: Path) -> dict[str, Any] | None:
-    """Return the client's own record, or None where it wrote none."""
+    """Return the record that a client left, of whichever load; None where there is none."""
     return read_json(raw / "client.json")
 
 

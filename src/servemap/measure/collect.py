@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def collector_spec(
     until: str | None,
     gone_s: float,
     max_s: float,
+    load_id: str,
 ) -> dict[str, Any]:
     """Return the agent's `collect` spec; a collector whose source is missing is left out.
 
@@ -84,6 +86,7 @@ def collector_spec(
         until: the file there whose appearance ends them; None where it appears on another node.
         gone_s: how long after the end of the server there they end too: no controller may be left.
         max_s: after which they end in any case.
+        load_id: what their record repeats.
     """
     runs: list[dict[str, Any]] = []
     for collector in runnable(collectors, metrics_url):
@@ -102,6 +105,7 @@ def collector_spec(
         **({} if until is None else {"until": until}),
         "server": {"pids": pids, "gone_s": gone_s},
         "max_s": max_s,
+        "load_id": load_id,
         "collectors": runs,
     }
 
@@ -110,7 +114,7 @@ def _folder(raw: str, node: str) -> str:
     return f"{raw}/telemetry/{node}"
 
 
-def start_collectors(node: Node, spec: dict[str, Any]) -> ProcessId:
+def start_collectors(node: Node, spec: dict[str, Any], env: Mapping[str, str]) -> ProcessId:
     """Start the collectors of a node; `await_collectors` says when they sample.
 
     Raises:
@@ -119,7 +123,7 @@ def start_collectors(node: Node, spec: dict[str, Any]) -> ProcessId:
     spec_path = f"{spec['out']}/collect.spec.json"
     node.write_text(spec_path, json.dumps(spec))
     return node.spawn(
-        node.agent_argv("collect", "--spec", spec_path), log=f"{spec['out']}/collect.log"
+        node.agent_argv("collect", "--spec", spec_path), log=f"{spec['out']}/collect.log", env=env
     )
 
 
@@ -172,15 +176,18 @@ def ended_early(
 
 
 def collector_records(
-    telemetry: Path, collectors: list[Collector], node: str
+    telemetry: Path, collectors: list[Collector], node: str, load_id: str
 ) -> dict[str, dict[str, Any]]:
     """Return {NODE/NAME: {status, samples, interval_s, required, error}} as it ended."""
-    ended = (read_json(telemetry / node / "collectors.json") or {}).get("collectors", {})
+    found = read_json(telemetry / node / "collectors.json") or {}
+    another = bool(found) and found.get("load_id") != load_id
+    ended = {} if another else found.get("collectors", {})
+    none = "its record is that of another load" if another else "it left no record"
     records = {}
     for collector in collectors:
         record = ended.get(collector.name)
         if record is None:
-            record = {"status": "failed", "samples": 0, "error": "it left no record"}
+            record = {"status": "failed", "samples": 0, "error": none}
         records[f"{node}/{collector.name}"] = {
             "status": record.get("status", "failed"),
             "samples": record.get("samples", 0),

@@ -18,14 +18,15 @@ from servemap.server.patience import Patience
 CLEAR_S = 60.0
 
 
-def raw_on(context: Context, node_id: str, attempt: Attempt, shorter: bool) -> str:
-    """Return the folder on a node that a load writes to; `shorter` is the one after a fall-back.
+def raw_on(context: Context, node_id: str, attempt: Attempt, load_id: str) -> str:
+    """Return the folder on a node that a load writes to.
 
-    A second load needs a folder of its own there: the first one's is still on the node.
+    On another machine each load has one of its own: where the results of an attempt were removed
+    here, what its load left there must not come as that of the next attempt of the same number.
     """
     if context.nodes[node_id].here:
         return str(attempt.raw.resolve())
-    return context.on_node(node_id, attempt.folder / ("raw-shorter" if shorter else "raw"))
+    return context.on_node(node_id, attempt.folder / f"raw-{load_id}")
 
 
 def know_folders(context: Context, nodes: Iterable[str], patience: Patience) -> None:
@@ -38,7 +39,7 @@ def know_folders(context: Context, nodes: Iterable[str], patience: Patience) -> 
 
 
 def bring(
-    context: Context, attempt: Attempt, nodes: Sequence[str], shorter: bool, patience: Patience
+    context: Context, attempt: Attempt, nodes: Sequence[str], load_id: str, patience: Patience
 ) -> list[str]:
     """Bring a load's raw files from its nodes; return what went wrong, a sentence a node.
 
@@ -54,7 +55,7 @@ def bring(
         node = context.nodes[name]
 
         def files() -> list[Fetched]:
-            folder = raw_on(context, name, attempt, shorter)
+            folder = raw_on(context, name, attempt, load_id)
             return node.fetch(folder, attempt.raw, max_bytes=limit)
 
         try:
@@ -129,12 +130,14 @@ def bring_rest(context: Context, attempt: Attempt) -> list[str]:
     No node is waited for: what cannot be had now stays there, and is named.
     """
     opening = attempt.opening()
-    shorter = bool(opening.get("fallback"))
+    load_id = text(opening.get("load_id"))
+    if load_id is None:
+        return []
     nodes = [name for name in mapping(opening.get("collectors")) if name in context.nodes]
 
     def fetch(name: str) -> list[str]:
         try:
-            return bring(context, attempt, [name], shorter, Patience(context.run_dir, 0))
+            return bring(context, attempt, [name], load_id, Patience(context.run_dir, 0))
         except NodeError:
             return [f"its raw files stayed on node {name}{_place(context, name, attempt)}"]
 

@@ -13,6 +13,7 @@ def load_spec(
     model: dict[str, Any],
     request: dict[str, Any],
     seed: str,
+    load_id: str,
 ) -> dict[str, Any]:
     """Return the load client's spec (LoadSpec, schema 1) of a resolved case.
 
@@ -25,6 +26,7 @@ def load_spec(
         "endpoint": endpoint,
         "model": model["name"],
         "seed": seed,
+        "load_id": load_id,
         "vocab": list(model["vocab"]),
         "request": request,
         "api_key_env": None,

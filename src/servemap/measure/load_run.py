@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from servemap.engines.registry import get_adapter
-from servemap.measure.client import MARGIN_S, Look, client_result, start_client, wait_client
+from servemap.measure.client import MARGIN_S, Look, start_client, wait_client
 from servemap.measure.clocks import Measured, clock_records, read_clock
 from servemap.measure.collect import (
     await_collectors,
@@ -21,29 +21,31 @@ from servemap.measure.collect import (
 )
 from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job
+from servemap.measure.left import end_others
 from servemap.measure.load import load_spec
+from servemap.measure.own_record import on_head, own_record
 from servemap.measure.reasons import client_reasons, full_disks, server_down, server_reasons
 from servemap.measure.record import Attempt
 from servemap.model.errors import OrphanedError
 from servemap.nodes.base import ProcessId
 from servemap.nodes.parallel import each
-from servemap.parsers.values import integer, mapping, sequence
+from servemap.onnode.end_loads import mark
 from servemap.server.context import Context
 from servemap.server.launch import process
 from servemap.server.launch.served import Served
 from servemap.server.locks import controller_alive
 from servemap.server.patience import Patience
 from servemap.telemetry.catalogue import Collector
-from servemap.telemetry.clock import load_times
 
 
 @dataclass(frozen=True)
 class Load:
     """A load that was started; `collectors` and `clocks` (see `clocks.Measured`) by node.
 
-    `fallback` says why its lengths are not the planned ones.
+    `id` is in all that it leaves behind; `fallback` says why its lengths are not the planned ones.
     """
 
+    id: str
     served: Served
     client: ProcessId
     collectors: dict[str, ProcessId]
@@ -75,15 +77,17 @@ def start_load(
     begun = time.monotonic()
     load_node = context.plan.load_node
     know_folders(context, nodes_of(context, job.variant), patience)
-    attempt.note({"served": asdict(served), "load_node": load_node})
+    load_id = uuid.uuid4().hex
+    nodes = nodes_of(context, job.variant)
+    about = {"load_id": load_id, "load_node": load_node, "nodes": nodes}
+    attempt.note({**about, "served": asdict(served)})
     endpoints = get_adapter(context.server(job.variant)).endpoints(served.url)
-    shorter = fallback is not None
     started: dict[str, ProcessId] = {}
     noting = threading.Lock()
     interrupted = threading.Event()
 
     def start(name: str) -> Measured:
-        node, raw = context.nodes[name], raw_on(context, name, attempt, shorter)
+        node, raw = context.nodes[name], raw_on(context, name, attempt, load_id)
         spec = collector_spec(
             chosen_collectors(context.plan.campaign),
             node=name,
@@ -94,8 +98,9 @@ def start_load(
             until=f"{raw}/client.json" if name == load_node else None,
             gone_s=context.policy.lease_ttl_s,
             max_s=case["case_timeout_s"] + 2 * MARGIN_S,
+            load_id=load_id,
         )
-        collectors = start_collectors(node, spec)
+        collectors = start_collectors(node, spec, mark(load_id, context.workdir(name)))
         with noting:
             if interrupted.is_set():
                 # Nobody will look for what was not noted.
@@ -108,12 +113,21 @@ def start_load(
         await_collectors(node, spec, collectors, patience)
         return clock
 
+    # Nobody may know of a load that was started while its node or its controller was lost.
+    def do(task: tuple[str, str]) -> Measured | None:
+        what, name = task
+        if what == "start":
+            return start(name)
+        patience.insist(context.nodes[name], lambda: end_others(context, name, load_id))
+        return None
+
     try:
-        clocks = each(nodes_of(context, job.variant), start)
+        done = each([(what, name) for what in ("start", "end") for name in nodes], do)
     except BaseException:
         with noting:
             interrupted.set()
         raise
+    clocks = {name: found for (_, name), found in done.items() if found is not None}
     ready = time.monotonic()
     spec = load_spec(
         case,
@@ -121,19 +135,22 @@ def start_load(
         endpoint=endpoints.completions.removeprefix(served.url),
         model=context.plan.campaign.model.model_dump(mode="json"),
         request=dict(context.server(job.variant).request),
-        seed=f"{context.run}/{job.label}/{uuid.uuid4()}",
+        seed=f"{context.run}/{job.label}/{load_id}",
+        load_id=load_id,
     )
-    folder = raw_on(context, load_node, attempt, shorter)
-    client = start_client(context.nodes[load_node], spec, folder)
+    folder = raw_on(context, load_node, attempt, load_id)
+    env = mark(load_id, context.workdir(load_node))
+    client = start_client(context.nodes[load_node], spec, folder, env)
     attempt.note({"client": asdict(client), "clocks": clocks, "fallback": fallback})
     overhead = {"collectors_start_s": ready - begun}
-    return Load(served, client, started, clocks, fallback, overhead)
+    return Load(load_id, served, client, started, clocks, fallback, overhead)
 
 
 def noted_load(opening: dict[str, Any]) -> Load | None:
     """Return the load that an attempt's opening names; None where it names no whole one."""
     try:
         return Load(
+            str(opening["load_id"]),
             Served(**opening["served"]),
             ProcessId(**opening["client"]),
             {name: ProcessId(**noted) for name, noted in opening["collectors"].items()},
@@ -171,19 +188,21 @@ def finish_load(
     loaded = time.monotonic()
     clocks = _end_collectors(context, load, patience)
     stopped = time.monotonic()
-    lost = bring(context, attempt, list(load.collectors), load.fallback is not None, patience)
+    lost = bring(context, attempt, list(load.collectors), load.id, patience)
     brought = time.monotonic()
     telemetry = attempt.raw / "telemetry"
     records = {
         key: record
         for name, collectors in chosen.items()
-        for key, record in collector_records(telemetry, collectors, name).items()
+        for key, record in collector_records(telemetry, collectors, name, load.id).items()
     }
     clock = clock_records(load.clocks, clocks, plan.head, telemetry)
-    result = _on_head(attempt, plan.load_node, clock)
+    offsets = [measured[plan.load_node]["offset_ns"] for measured in (load.clocks, clocks)]
+    own, foreign = own_record(attempt, load.id, offsets)
+    result = on_head(attempt, own, plan.load_node, clock) if own is not None else None
     reasons = [*([early] if early else []), *lost]
     reasons += server_reasons(context, job.variant, attempt, served, result, patience)
-    reasons += client_reasons(attempt, result)
+    reasons += client_reasons(attempt, result, foreign)
     reasons += [
         f"required collector {name} failed: {record['error'] or 'no reason given'}"
         for name, record in records.items()
@@ -222,7 +241,7 @@ def _look(
 
     def ended(name: str) -> dict[str, str]:
         required = [collector.name for collector in chosen[name] if collector.required]
-        raw = raw_on(context, name, attempt, load.fallback is not None)
+        raw = raw_on(context, name, attempt, load.id)
         return ended_early(context.nodes[name], raw, load.collectors[name], required, patience)
 
     gone = {
@@ -239,7 +258,7 @@ def _look(
 def _client_done(context: Context, attempt: Attempt, load: Load, patience: Patience) -> bool:
     """Whether the client has written its record, after which its node's collectors end."""
     node = context.nodes[context.plan.load_node]
-    folder = raw_on(context, node.name, attempt, load.fallback is not None)
+    folder = raw_on(context, node.name, attempt, load.id)
     return patience.insist(node, lambda: node.read_text(f"{folder}/client.json")) is not None
 
 
@@ -257,32 +276,3 @@ def _end_collectors(context: Context, load: Load, patience: Patience) -> dict[st
 
     each([(what, name) for what in ("stop", "clock") for name in load.collectors], do)
     return clocks
-
-
-def _on_head(
-    attempt: Attempt, load_node: str, clock: dict[str, dict[str, Any]]
-) -> dict[str, Any] | None:
-    """Return the client's record with its end and its segments on the head's clock.
-
-    What the clocks may be wrong by is part of a segment's error.
-    """
-    result = client_result(attempt.raw)
-    if result is None:
-        return None
-    to_head = load_times(attempt.raw, result, load_node, clock)
-
-    def moved(value: Any) -> int | None:
-        t_ns = integer(value)
-        return None if t_ns is None else to_head(t_ns)
-
-    segments = [
-        {
-            "name": segment.get("name"),
-            "start_ns": moved(segment.get("start_ns")),
-            "end_ns": moved(segment.get("end_ns")),
-            "source": segment.get("source"),
-            "error_ns": (integer(segment.get("error_ns")) or 0) + clock[load_node]["error_ns"],
-        }
-        for segment in map(mapping, sequence(result.get("segments")))
-    ]
-    return {**result, "segments": segments, "ended_ns": moved(result.get("ended_ns"))}

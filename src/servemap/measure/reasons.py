@@ -56,12 +56,21 @@ def _ask_ranks(
     return joined(said.values())
 
 
-def client_reasons(attempt: Attempt, result: dict[str, Any] | None) -> list[str]:
-    """Return how the client failed its load; `result` is its own record."""
+def client_reasons(
+    attempt: Attempt, result: dict[str, Any] | None, foreign: str | None
+) -> list[str]:
+    """Return how the client failed its load.
+
+    Args:
+        attempt: with the client's log.
+        result: the client's own record.
+        foreign: why the record that was found is not of this load (see `client.why_foreign`).
+    """
     if result is None:
         said = last_words(attempt.raw)
         words = f": {said}" if said else ""
-        return [f"the load client left no record{words}; see {attempt.raw / 'client.log'}"]
+        none = foreign or "the load client left no record"
+        return [f"{none}{words}; see {attempt.raw / 'client.log'}"]
     reasons = list(result.get("reasons", [])) if result.get("status") != "ok" else []
     if not (result.get("counts") or {}).get("ok"):
         classes = error_classes(attempt.raw)

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -59,6 +60,7 @@ class LocalNode:
         self._agent_dir = agent_dir or default_agent_dir()
         self._python = python
         self._agent: Path | None = None
+        self._installing = threading.Lock()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -238,16 +240,17 @@ class LocalNode:
 
     def agent_argv(self, *args: str) -> list[str]:
         """Return the argv that runs the on-node program with these arguments."""
-        if self._agent is None:
-            name, data = build_agent()
-            target = self._agent_dir / name
-            with self._files(str(target)):
-                if not target.is_file() or target.read_bytes() != data:
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    temporary = target.with_name(f".{name}.{os.getpid()}.tmp")
-                    temporary.write_bytes(data)
-                    temporary.replace(target)
-            self._agent = target
+        with self._installing:
+            if self._agent is None:
+                name, data = build_agent()
+                target = self._agent_dir / name
+                with self._files(str(target)):
+                    if not target.is_file() or target.read_bytes() != data:
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        temporary = target.with_name(f".{name}.{os.getpid()}.tmp")
+                        temporary.write_bytes(data)
+                        temporary.replace(target)
+                self._agent = target
         return [self._python, str(self._agent), *args]
 
     def _start(

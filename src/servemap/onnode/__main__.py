@@ -11,6 +11,7 @@ COMMANDS = {
     "clock": ("clock", "main"),
     "collect": ("collect", "main"),
     "end": ("end", "main"),
+    "end-loads": ("end_loads", "main"),
     "facts": ("facts", "main"),
     "pack": ("pack", "main"),
     "hold": ("hold", "main"),

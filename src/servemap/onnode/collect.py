@@ -3,7 +3,8 @@
 Spec (JSON): `{"schema": 1, "out": DIR, "node": NAME, "ready_file": FILE, "collectors": [...]}` and
 optionally `"renew": FILE`, a heartbeat that is touched while sampling goes on, `"until": FILE`,
 whose appearance ends it as SIGTERM does, `"server": {"pids": [...], "gone_s": N}`, whose end ends
-it N seconds later, and `"max_s": N`, after which it ends in any case.
+it N seconds later, `"max_s": N`, after which it ends in any case, and `"load_id": TEXT`, which
+its record repeats.
 Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s) and `command`
 (argv). Each writes OUT/NAME.jsonl; every line carries t_ns (epoch) and mono_ns. The ready file
 holds one instant on both clocks, from which the lines' times can be rebuilt after a step of the
@@ -224,7 +225,7 @@ def cpu_s() -> float:
 
 
 def summary(
-    node: str, collectors: List[Collector], used_s: float, wall_s: float, step_ns: int
+    spec: Dict[str, Any], collectors: List[Collector], used_s: float, wall_s: float, step_ns: int
 ) -> Dict[str, Any]:
     """Return the contents of collectors.json.
 
@@ -233,7 +234,8 @@ def summary(
     """
     return {
         "schema": 1,
-        "node": node,
+        "node": spec["node"],
+        "load_id": spec.get("load_id"),
         "self": {"cpu_s": used_s, "wall_s": wall_s},
         "clock": {"step_ns": step_ns},
         "collectors": {collector.name: collector.record for collector in collectors},
@@ -262,7 +264,7 @@ def collect(spec: Dict[str, Any]) -> int:
         path = os.path.join(spec["out"], "collectors.json")
         used_s, wall_s = cpu_s() - started_cpu_s, time.monotonic() - started_s
         step_ns = take_anchor().epoch_ns - anchor.epoch_ns
-        write_json_atomic(path, summary(spec["node"], collectors, used_s, wall_s, step_ns))
+        write_json_atomic(path, summary(spec, collectors, used_s, wall_s, step_ns))
     return 0
 
 

@@ -6,7 +6,7 @@ import os
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from .facts_software import CONTAINER_TOOLS, container_rows
-from .ident import all_stats, is_alive, machine_boot_id, read_stat
+from .ident import all_stats, is_alive, machine_boot_id, mark_of, read_stat
 from .probe import list_folder, read_file, run_tool
 from .supervise import MARKER
 from .view import Process, open_files
@@ -53,18 +53,8 @@ def open_devices(processes: Iterable[Process]) -> Tuple[Dict[int, Dict[str, bool
 
 def marks(pids: Iterable[int]) -> Dict[int, str]:
     """Return {pid: boot id} of the processes that carry the mark of a server's start."""
-    prefix = MARKER.encode() + b"="
-    found = {}
-    for pid in pids:
-        try:
-            with open("/proc/%d/environ" % pid, "rb") as handle:
-                variables = handle.read().split(b"\0")
-        except OSError:
-            continue
-        for variable in variables:
-            if variable.startswith(prefix):
-                found[pid] = variable[len(prefix) :].decode("utf-8", "replace")
-    return found
+    found = {pid: mark_of(pid, MARKER) for pid in pids}
+    return {pid: boot_id for pid, boot_id in found.items() if boot_id is not None}
 
 
 def known_boots(workdirs: List[str]) -> List[str]:
@@ -77,7 +67,7 @@ def known_boots(workdirs: List[str]) -> List[str]:
 
 
 def recorded(workdirs: List[str]) -> Dict[int, str]:
-    """Return {pid: boot id} of supervisors, servers and their groups that a state file records."""
+    """Return {pid: boot id} of supervisors, and of what is below them, by their state files."""
     found: Dict[int, str] = {}
     for workdir in workdirs:
         folder = os.path.join(workdir, "server")
@@ -96,7 +86,8 @@ def _of_state(path: str) -> Set[int]:
         if state["machine_boot_id"] != machine_boot_id():
             return set()
         left = (state.get("exit") or {}).get("left", [])
-        identities = [state.get("supervisor"), state.get("server"), *left]
+        below = state.get("descendants") or []
+        identities = [state.get("supervisor"), state.get("server"), *left, *below]
         alive = {one["pid"] for one in identities if one and is_alive(one["pid"], one["start"])}
         if state.get("ended_ns") is None and state.get("server"):
             alive |= _group(state["server"]["pgid"], state["server"]["start"], owner)

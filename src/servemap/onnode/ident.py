@@ -76,6 +76,23 @@ def descendants(root: int, stats: List[Stat]) -> List[Stat]:
     return found
 
 
+def mark_of(pid: int, name: str) -> Optional[str]:
+    """Return a variable of the environment that a process was started with.
+
+    None where it has none of that name, has ended or may not be looked into.
+    """
+    prefix = name.encode() + b"="
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as handle:
+            variables = handle.read().split(b"\0")
+    except OSError:
+        return None
+    for variable in variables:
+        if variable.startswith(prefix):
+            return variable[len(prefix) :].decode("utf-8", "replace")
+    return None
+
+
 def machine_boot_id() -> str:
     """Return the kernel's id of this boot: pids and start times of another boot mean nothing."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:

@@ -170,6 +170,7 @@ class Run:
         )
         return {
             "schema": 1,
+            "load_id": self._spec.load_id,
             "status": "failed" if self._reasons else "ok",
             "reasons": self._reasons,
             "started_ns": self._anchor.wall_ns,

@@ -36,12 +36,16 @@ class Segment(NamedTuple):
 
 
 class LoadSpec(NamedTuple):
-    """A checked specification; times in seconds, `vocab` is [lo, hi) of token ids."""
+    """A checked specification; times in seconds, `vocab` is [lo, hi) of token ids.
+
+    `load_id` is what client.json repeats, so that nobody takes it for the record of another load.
+    """
 
     url: str
     endpoint: str
     model: str
     seed: str
+    load_id: Optional[str]
     vocab: Tuple[int, int]
     request: Dict[str, Any]
     api_key_env: Optional[str]
@@ -74,6 +78,7 @@ def parse_spec(raw: Any) -> LoadSpec:
         endpoint=top.text("endpoint", "/v1/completions"),
         model=top.text("model"),
         seed=top.text("seed"),
+        load_id=top.optional_text("load_id"),
         vocab=_vocab(top.get("vocab")),
         request=_request(top.get("request", {})),
         api_key_env=top.optional_text("api_key_env"),

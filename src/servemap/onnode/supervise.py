@@ -4,7 +4,8 @@ Spec (JSON): `{"argv", "env", "cwd", "log", "state", "heartbeat", "ttl_s", "boot
 The state file holds `{"schema", "boot_id", "machine_boot_id", "supervisor": {"pid", "start"},
 "server": {"pid", "start", "pgid"} | null, "started_ns", "ended_ns", "exit"}`; `exit` and
 `ended_ns` appear together and last, when every process of the server is gone. Processes that even
-SIGKILL did not end (stuck in the driver) are named under `exit.left`.
+SIGKILL did not end (stuck in the driver) are named under `exit.left`. `descendants` are those that
+were seen below it, `{"pid", "start"}` (see offspring).
 
 A spec with `container: {"runtime": [WORD...], "name"}` has the runtime's client (`docker run` in
 the foreground, label `servemap.boot`, no `--rm`) as its `argv`. Its state also holds `container:
@@ -22,6 +23,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .container import SETTLE_S
@@ -29,6 +31,7 @@ from .container_server import ContainerServer, check_container
 from .files import private, read_spec, write_json_atomic
 from .ident import Stat, all_stats, descendants, machine_boot_id, read_stat
 from .lease import Lease
+from .offspring import Offspring
 
 SPEC_KEYS = {
     "argv": list,
@@ -167,7 +170,7 @@ def collect(server_pid: int, seconds: float, *, everything: bool = False) -> Opt
 
 
 def watch(
-    server_pid: int, lease: Lease, tick: Optional[Callable[[], Optional[float]]] = None
+    server_pid: int, lease: Lease, tick: Callable[[], Optional[float]]
 ) -> Tuple[Optional[int], str]:
     """Wait until the server ends, a stop is asked for or the lease is over; return why.
 
@@ -179,13 +182,10 @@ def watch(
             return status, "exited"
         if lease.expired():
             return None, "lease_expired"
-        pause_s = lease.tick_s()
-        if tick is not None:
-            wanted_s = tick()
-            if wanted_s is None:
-                return None, "exited"
-            pause_s = min(pause_s, wanted_s)
-        received = signal.sigtimedwait(set(WAITED), pause_s)
+        wanted_s = tick()
+        if wanted_s is None:
+            return None, "exited"
+        received = signal.sigtimedwait(set(WAITED), min(lease.tick_s(), wanted_s))
         if received is not None and received.si_signo in (signal.SIGTERM, signal.SIGINT):
             return None, "stopped"
 
@@ -236,6 +236,7 @@ def supervise(spec: Dict[str, Any]) -> int:
         "machine_boot_id": machine_boot_id(),
         "supervisor": {"pid": os.getpid(), "start": me.start if me else None},
         "server": None,
+        "descendants": [],
         "started_ns": time.time_ns(),
         "ended_ns": None,
         "exit": None,
@@ -244,6 +245,11 @@ def supervise(spec: Dict[str, Any]) -> int:
     def found(container: Dict[str, Any], server: Dict[str, Any]) -> None:
         state.update(container=container, server=server)
         write_json_atomic(spec["state"], state)
+
+    def below(descendants: List[Dict[str, int]]) -> None:
+        state["descendants"] = descendants
+        with suppress(OSError):  # a full disk ends no server that runs
+            write_json_atomic(spec["state"], state)
 
     container = ContainerServer(spec, found) if "container" in spec else None
     lease = Lease(spec["heartbeat"], spec["ttl_s"])
@@ -268,7 +274,9 @@ def supervise(spec: Dict[str, Any]) -> int:
             container.started(state["server"])
             state["container"] = container.record()
         write_json_atomic(spec["state"], state)
-        status, reason = watch(process.pid, lease, container.tick if container else None)
+        # What a container holds is found by its id.
+        tick = container.tick if container else Offspring(os.getpid(), process.pid, below).tick
+        status, reason = watch(process.pid, lease, tick)
     except OSError:
         end_server(process.pid, None, "failed", spec, container)
         raise

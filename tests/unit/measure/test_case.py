@@ -64,6 +64,7 @@ class Client:
         text = "\n".join(json.dumps(line) for line in lines)
         (self.raw / "requests.jsonl").write_text(text + "\nnot json\n")
         client = {
+            "load_id": self.calls[-1]["load_id"],
             "status": self.status,
             "reasons": ["case timeout"] if self.status == "failed" else [],
             "segments": [{"name": "main", "start_ns": 1, "end_ns": 2, "source": "client"}],
@@ -80,7 +81,7 @@ class Client:
             item["name"]: {"status": "ok", "samples": 3, "error": None}
             for item in spec["collectors"]
         }
-        ended = {"collectors": {**records, **self.collectors}}
+        ended = {"load_id": spec["load_id"], "collectors": {**records, **self.collectors}}
         (Path(spec["out"]) / "collectors.json").write_text(json.dumps(ended))
 
 
@@ -543,6 +544,7 @@ def test_a_served_record_survives_its_round_trip(
         "u", "f", "b", "llamacpp", None, {"n1": [3]}, False, ["drift"], ["argv"], [{"a": 1}]
     )
     opening = {
+        "load_id": "x",
         "served": json.loads(json.dumps(asdict(whole))),
         "client": {"pid": 1, "start": 2, "boot_id": "m"},
         "collectors": {"n1": {"pid": 3, "start": 4, "boot_id": "m"}},
@@ -552,6 +554,7 @@ def test_a_served_record_survives_its_round_trip(
     load = load_run.noted_load(opening)
     assert load is not None
     assert load.served == whole
+    assert load.id == "x"
     assert load.client == ProcessId(1, 2, "m")
     assert load.collectors == {"n1": ProcessId(3, 4, "m")}
 

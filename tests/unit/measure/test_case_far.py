@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from servemap.analysis.derive import derive_attempt
@@ -16,10 +18,9 @@ from servemap.analysis.store import read_table
 from servemap.measure import case, client, collect
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
-from servemap.measure.left import LEFT
 from servemap.measure.setup import load_context
 from servemap.model.attempts import Record, read_records, state
-from servemap.model.errors import OrphanedError
+from servemap.model.errors import ConnectionLostError, OrphanedError
 from servemap.server import patience
 from servemap.server.context import Context
 from servemap.server.events import read_events
@@ -258,20 +259,14 @@ def test_a_node_that_stays_away_fails_the_case_and_is_ended_later(lab: Lab) -> N
     assert "raw/telemetry/head/proc.jsonl" in meta["files"], "and their files are evidence"
     assert not there(context, "head").exists()
     assert there(context, "worker").exists()
-    assert (context.run_dir / LEFT).exists()
     assert records(context)[-1].used_a_try, "or a case that takes its node down is tried for ever"
 
     lab.head.after_spawn = lambda program: None
-    meta = run(context)
-    assert (meta["status"], meta["cause"]) == ("not_run", "unreachable")
-    assert not records(context)[-1].used_a_try
-
     lab.worker.is_away = lambda call: False
     assert lab.worker.alive(collectors)
     meta = run(context)
-    assert (meta["status"], meta["attempt"]) == ("ok", 3)
+    assert (meta["status"], meta["attempt"]) == ("ok", 2)
     assert not lab.worker.alive(collectors)
-    assert not (context.run_dir / LEFT).exists()
 
 
 def test_a_server_that_cannot_be_reached_uses_up_no_try(lab: Lab) -> None:
@@ -356,3 +351,106 @@ def test_files_that_do_not_come_whole_fail_the_case_and_stay_there(
     assert len(times) == 2, "once more, for what was only late"
     assert there(context, "worker").exists()
     assert not there(context, "head").exists()
+
+
+def raw(context: Context, name: str, number: int = 1) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder(context, number) / "raw" / name).read_text())
+    return found
+
+
+def ids(context: Context) -> set[str]:
+    """The loads that the files of the only attempt at the case are of."""
+    names = ["load.json", "client.json"]
+    names += [f"telemetry/{node}/collectors.json" for node in ("head", "worker")]
+    return {raw(context, name)["load_id"] for name in names}
+
+
+@pytest.mark.parametrize("load_node", ["head", "worker"])
+@pytest.mark.parametrize("wiped", ["the case", "the run"])
+def test_what_an_earlier_load_left_is_not_taken_for_a_new_one(
+    lab: Lab, load_node: str, wiped: str
+) -> None:
+    context = lab.context(load_node)
+    orphan(lab, context, (context.run_dir / ".session.json").read_text())
+    node = lab.head if load_node == "head" else lab.worker
+    client = psutil.Process(node.process("bench").pid)
+    client.wait(20)
+    (old,) = there(context, load_node).glob("raw-*/client.json")
+    stale = json.loads(old.read_text())
+    assert stale["status"] == "ok"
+    session = (context.run_dir / ".session.json").read_text()
+    shutil.rmtree(output(context).parent if wiped == "the case" else context.run_dir)
+    context.run_dir.mkdir(exist_ok=True)
+    (context.run_dir / ".session.json").write_text(session)
+
+    meta = run(context)
+    assert (meta["status"], meta["attempt"], meta.get("adopted")) == ("ok", 1, None)
+    assert ids(context) == {raw(context, "client.json")["load_id"]} != {stale["load_id"]}
+    assert meta["segments"][0]["start_ns"] > meta["started_ns"]
+    requests = (folder(context) / "raw/requests.jsonl").read_text().splitlines()
+    assert len(requests) == 8
+    assert all(json.loads(line)["sent_ns"] > meta["started_ns"] for line in requests)
+
+
+def test_a_record_of_another_load_is_none(lab: Lab) -> None:
+    """The client's folder is given back as it was before: an old client.json in the new place."""
+    context = lab.context()
+
+    def put_back(program: str) -> None:
+        if program == "bench":
+            target = Path(lab.head.started[-1][0][-1]) / "client.json"
+            target.write_text(json.dumps({"load_id": "old", "status": "ok", "counts": {"ok": 8}}))
+
+    lab.head.after_spawn = put_back
+    meta = run(context)
+    assert meta["status"] == "failed"
+    assert meta["reasons"][0].startswith(
+        "the record that the load client left is that of another load: "
+    )
+    assert "holds a finished run" in meta["reasons"][0], "the client's own last words"
+    assert meta["segments"] == []
+    assert meta["counts"] is None
+
+
+def test_a_client_whose_start_was_not_answered_is_ended(lab: Lab, slow: list[float]) -> None:
+    slow[0] = 1.0
+
+    def lose_the_answer(program: str) -> None:
+        if program == "bench":
+            raise ConnectionLostError("the connection was lost", "node head", "wait")
+
+    lab.head.after_spawn = lose_the_answer
+    context = lab.context()
+    meta = run(context)
+    assert (meta["status"], meta["cause"]) == ("failed", "unreachable")
+    assert not lab.head.alive(lab.head.process("bench"))
+    (event,) = [e for e in read_events(context.run_dir) if e["event"] == "load_ended"]
+    assert event["processes"][0]["pid"] == lab.head.process("bench").pid
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+def test_no_client_that_nobody_knows_of_runs_beside_a_new_load(
+    lab: Lab, slow: list[float], wiped: bool
+) -> None:
+    slow[0] = 1.0
+    alive_beside: list[bool] = []
+
+    def die(program: str) -> None:
+        if program == "bench":
+            raise OrphanedError
+
+    lab.head.after_spawn = die
+    context = lab.context()
+    with pytest.raises(OrphanedError):
+        run(context)
+    client = lab.head.process("bench")
+    assert lab.head.alive(client)
+    if wiped:
+        shutil.rmtree(output(context).parent)
+    slow[0] = 0.02
+    lab.head.after_spawn = lambda program: (
+        alive_beside.append(lab.head.alive(client)) if program == "bench" else None
+    )
+    meta = run(context)
+    assert (meta["status"], meta["attempt"]) == ("ok", 1 if wiped else 2)
+    assert alive_beside == [False]

@@ -114,8 +114,9 @@ def test_a_link_that_does_not_heal(tmp_path: Path) -> None:
 
 def test_it_is_started_in_its_folder(tmp_path: Path) -> None:
     node = FakeNode()
-    start_client(node, {"schema": 1}, f"{tmp_path}/raw")
-    (_, argv, _) = node.spawned[0]
+    start_client(node, {"schema": 1}, f"{tmp_path}/raw", {"MARK": "m"})
+    (_, argv, env) = node.spawned[0]
+    assert env == {"MARK": "m"}
     assert argv == [
         "agent", "bench", "--spec", f"{tmp_path}/raw/load.json", "--out", f"{tmp_path}/raw",
     ]  # fmt: skip

@@ -74,10 +74,10 @@ def test_the_spec_leaves_out_what_has_nothing_to_read() -> None:
     chosen = chosen_collectors(of())
     spec = collector_spec(
         chosen, node="n1", raw="/raw", pids=[7], metrics_url=None, heartbeat="/h",
-        until="/raw/client.json", gone_s=5, max_s=9,
+        until="/raw/client.json", gone_s=5, max_s=9, load_id="x",
     )  # fmt: skip
     assert [(item["name"], item["root_pids"]) for item in spec["collectors"]] == [("proc", [7])]
-    assert (spec["renew"], spec["max_s"]) == ("/h", 9)
+    assert (spec["renew"], spec["max_s"], spec["load_id"]) == ("/h", 9, "x")
     assert spec["server"] == {"pids": [7], "gone_s": 5}
     assert (spec["out"], spec["until"]) == ("/raw/telemetry/n1", "/raw/client.json")
     assert spec["ready_file"] == "/raw/telemetry/n1/collect.ready"
@@ -91,20 +91,23 @@ def test_the_spec_leaves_out_what_has_nothing_to_read() -> None:
 def test_what_became_of_them(tmp_path: Path) -> None:
     folder = tmp_path / "n1"
     folder.mkdir()
-    ended = {"collectors": {"proc": {"status": "ok", "samples": 4, "error": None}}}
+    ended = {"load_id": "x", "collectors": {"proc": {"status": "ok", "samples": 4, "error": None}}}
     (folder / "collectors.json").write_text(json.dumps(ended))
-    records = collector_records(tmp_path, chosen_collectors(of()), "n1")
+    records = collector_records(tmp_path, chosen_collectors(of()), "n1", "x")
     assert (records["n1/proc"]["status"], records["n1/proc"]["samples"]) == ("ok", 4)
     lost = records["n1/engine_metrics"]
     assert (lost["status"], lost["error"]) == ("failed", "it left no record")
+    of_another = collector_records(tmp_path, chosen_collectors(of()), "n1", "y")["n1/proc"]
+    assert of_another["status"] == "failed"
+    assert of_another["error"] == "its record is that of another load"
     (folder / "collectors.json").write_text("{")
-    records = collector_records(tmp_path, chosen_collectors(of()), "n1")
+    records = collector_records(tmp_path, chosen_collectors(of()), "n1", "x")
     assert {item["status"] for item in records.values()} == {"failed"}
 
 
 def started(node: FakeNode, out: Path) -> tuple[dict[str, str], ProcessId]:
     spec = {"out": str(out), "ready_file": str(out / "ready")}
-    return spec, start_collectors(node, spec)
+    return spec, start_collectors(node, spec, {})
 
 
 def test_collectors_that_are_not_ready_in_time(

@@ -26,8 +26,9 @@ def spec_of(case: dict[str, Any]) -> dict[str, Any]:
         model={"name": "m", "vocab": (3, 9)},
         request={"ignore_eos": True},
         seed="s",
+        load_id="x",
     )
-    parse_spec(spec)
+    assert parse_spec(spec).load_id == "x"
     return spec
 
 

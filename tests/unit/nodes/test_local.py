@@ -18,6 +18,7 @@ from servemap.nodes.agent_zip import agent_sources, archive, build_agent
 from servemap.nodes.base import Node, ProcessId
 from servemap.nodes.identity import from_record, identify, machine_boot_id
 from servemap.nodes.local import LocalNode
+from servemap.nodes.parallel import each
 from servemap.onnode.ident import is_alive, read_stat
 
 WAIT_S = 20.0
@@ -297,3 +298,20 @@ def test_a_file_that_is_too_large_is_not_read(
     with path.open("wb") as handle:
         handle.truncate(1 << 20)
     assert len(node.read_text(str(path)) or "") == 1 << 20
+
+
+def test_the_agent_is_put_there_once_also_when_several_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+
+    def build() -> tuple[str, bytes]:
+        built.append(1)
+        time.sleep(0.05)
+        return "agent.pyz", b"agent"
+
+    monkeypatch.setattr(local, "build_agent", build)
+    node = LocalNode(agent_dir=tmp_path)
+    argvs = each(range(4), lambda _: node.agent_argv("x"))
+    assert {argv[1] for argv in argvs.values()} == {str(tmp_path / "agent.pyz")}
+    assert len(built) == 1

@@ -165,8 +165,25 @@ def test_what_even_a_kill_did_not_end(start: Start, tmp_path: Path) -> None:
     assert hl.recorded([str(tmp_path)]) == {child.pid: "b1"}
 
 
+def test_what_its_supervisor_saw_below_it(start: Start, tmp_path: Path) -> None:
+    child = start()
+    state = state_of(child.pid)
+    below = [{"pid": child.pid, "start": state["server"]["start"]}, {"pid": child.pid, "start": 1}]
+    write_state(tmp_path, "b1", {**state, "server": None, "descendants": below})
+    assert hl.recorded([str(tmp_path)]) == {child.pid: "b1"}
+
+
 @pytest.mark.parametrize(
-    "state", [[], {}, None, {"machine_boot_id": 3}, {"server": "x"}, {"exit": {"left": [[]]}}]
+    "state",
+    [
+        [],
+        {},
+        None,
+        {"machine_boot_id": 3},
+        {"server": "x"},
+        {"exit": {"left": [[]]}},
+        {"descendants": [3]},
+    ],
 )
 def test_a_damaged_state_file_names_nobody(tmp_path: Path, state: Any) -> None:
     if isinstance(state, dict) and state:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from agent_process import WAIT_S, Supervised, agent_argv, wait_for
 
-from servemap.onnode.ident import is_alive, read_stat
+from servemap.onnode.ident import is_alive, machine_boot_id, read_stat
 from servemap.onnode.supervise import exit_record
-from servemap.onnode.sweep import marked, sweep
+from servemap.onnode.sweep import marked, noted, sweep
 
 IGNORE_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 # A daemon as daemon(7) makes it: a grandchild in a session of its own, its parent gone.
@@ -225,3 +225,61 @@ def test_sweep_touches_no_other_boot(supervised: Supervised) -> None:
     )
     assert json.loads(result.stdout)["met"] == []
     assert is_alive(server["pid"], server["start"])
+
+
+# Like a worker that cleans up behind itself: no session, no group and no environment is left.
+ESCAPE = """
+import os, sys, time
+argv = ["env", "-i", sys.executable, "-c",
+        "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"]
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execvp("env", [*argv, sys.argv[1]])
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+def test_sweep_ends_one_that_left_session_group_and_environment(supervised: Supervised) -> None:
+    pid_file = supervised.folder / "escaped.pid"
+    process = supervised.python(ESCAPE, str(pid_file))
+    pid = int(wait_for(lambda: pid_file.exists() and pid_file.read_text(), "the escaped one"))
+    stat = read_stat(pid)
+    assert stat is not None
+    try:
+        assert pid not in [one.pid for one in marked(f"boot-{supervised.folder}")]
+        escaped = {"pid": pid, "start": stat.start}
+        wait_for(lambda: escaped in supervised.state()["descendants"], "a note of it")
+        process.kill()
+        process.wait()
+        argv = agent_argv("sweep", "--boot-id", f"boot-{supervised.folder}", "--grace", "0.2")
+        argv += ["--bare", "--state", str(supervised.state_path)]
+        result = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
+        assert pid in [one["pid"] for one in result["met"]]
+        assert result["left"] == []
+        assert not is_alive(pid, stat.start)
+    finally:
+        if is_alive(pid, stat.start):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"descendants": "many"},
+        {"descendants": [{"pid": 1}]},
+        {"descendants": [{"pid": [], "start": {}}]},
+        {"machine_boot_id": "another"},
+        [],
+    ],
+)
+def test_a_damaged_state_file_names_nobody(tmp_path: Path, damage: Any) -> None:
+    me = {"pid": os.getpid(), "start": read_stat(os.getpid()).start}  # type: ignore[union-attr]
+    state = {"machine_boot_id": machine_boot_id(), "descendants": [me]}
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(state))
+    assert noted(str(path)) == {(me["pid"], me["start"])}
+    path.write_text(json.dumps({**state, **damage} if isinstance(damage, dict) else damage))
+    assert noted(str(path)) == set()
+    assert noted(str(tmp_path / "none")) == set()

@@ -79,7 +79,7 @@ def _end_unnamed(context: Context, variant: str, boot_id: str, node_id: str) -> 
     node, workdir = context.nodes[node_id], context.workdir(node_id)
     try:
         state = process.supervisor_state(node, workdir, boot_id)
-        process.sweep(node, variant, boot_id, context.policy.stop_grace_s, state)
+        process.sweep(node, workdir, variant, boot_id, context.policy.stop_grace_s, state)
         process.forget(node, workdir)
     except NodeError as error:
         _note_left(context, node_id, boot_id, error)

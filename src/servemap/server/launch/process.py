@@ -256,18 +256,21 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
             f"{node.name}, pid {process.pid if process else '?'}",
             "end it by hand, then start again",
         )
-    sweep(node, running.variant, running.boot_id, grace_s, state)
+    sweep(node, workdir, running.variant, running.boot_id, grace_s, state)
     forget(node, workdir)
     return supervisor_state(node, workdir, running.boot_id)
 
 
-def sweep(node: Node, variant: str, boot_id: str, grace_s: float, state: dict[str, Any]) -> None:
+def sweep(
+    node: Node, workdir: str, variant: str, boot_id: str, grace_s: float, state: dict[str, Any]
+) -> None:
     """End what a killed supervisor left behind: workers in sessions of their own, containers.
 
     Raises:
         LaunchError: something of the start is still there.
     """
     argv = node.agent_argv("sweep", "--boot-id", boot_id, "--grace", str(grace_s))
+    argv += ["--state", _path(workdir, f"{boot_id}.state.json")]
     if "container" in state:
         *before, name = state["container"]["runtime"]
         argv += ["--runtime", name, *(["--become"] if before else [])]

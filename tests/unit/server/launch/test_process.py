@@ -129,6 +129,7 @@ def test_stopping_ends_all_and_forgets(node: FakeNode, tmp_path: Path) -> None:
     assert state["server"]["pid"] == node.server.pid
     assert not node.living
     assert swept[0][1:4] == ["sweep", "--boot-id", running.boot_id]
+    assert swept[0][swept[0].index("--state") + 1] == str(node.state_path)
     assert swept[0][-1] == "--bare", "no container runtime is asked"
     assert process.read_running(node, str(tmp_path)) is None
 
