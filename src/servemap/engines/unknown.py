@@ -100,4 +100,3 @@ def _end_of(begin: int, lines: Sequence[str]) -> Traceback | None:
         elif frame is not None and _EXCEPTION.match(text):
             return Traceback(begin + 1, shorten(text.strip()), shorten(frame))
     return None
-

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from servemap.engines.base import Effective
-from servemap.engines.failures import explain
+from servemap.engines.failures import is_idle
 from servemap.engines.registry import get_adapter
 from servemap.model.canon import write_json_atomic
 from servemap.model.protocol import SCHEMA
@@ -15,6 +15,7 @@ from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server import boots, process
 from servemap.server.context import Context
+from servemap.server.diagnosis import diagnose_ranks, why_failed
 from servemap.server.dirty_holders import Holders
 from servemap.server.dirty_judge import boot_pids
 from servemap.server.ending import finish
@@ -56,6 +57,7 @@ def admit(
         follow_logs(context, ranks),
         start_timeout_s=context.policy.start_timeout_s,
         own_lines=probe_marks(endpoints),
+        idle=lambda line: is_idle(line, server.engine),
     )
     checks = [*before, Check("ready", ready.ok, ready.reason or f"after {ready.waited_s:.2f} s")]
     effective = Effective()
@@ -69,14 +71,20 @@ def admit(
         checks += _check_workers(context, started)
         checks += only_ours(context, server, boot.boot_id, holders)
         effective = result.effective
+    failed = [check for check in checks if check.ok is False]
+    diagnoses = diagnose_ranks(context, server.engine, ranks, ready=ready.ok) if failed else {}
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
     write_json_atomic(
         folder / "gate.json",
-        {"schema": SCHEMA, "checks": [c.record() for c in checks], "effective": asdict(effective)},
+        {
+            "schema": SCHEMA,
+            "checks": [check.record() for check in checks],
+            "effective": asdict(effective),
+            "diagnosis": {node_id: one.record() for node_id, one in diagnoses.items()},
+        },
     )
-    failed = [check for check in checks if check.ok is False]
     if failed:
-        reason = _why_failed(context, ranks, failed)
+        reason = why_failed(diagnoses, failed)
         finish(context, ranks, "failed", reason)
         raise NotRunError("launch", reason, str(folder), failed[0].remedy or "read the log there")
     boots.write_boot(
@@ -102,21 +110,6 @@ def admit(
         boot.ranks,
         [check.record() for check in checks],
     )
-
-
-def _why_failed(context: Context, ranks: Ranks, failed: list[Check]) -> str:
-    """Return what a failed start comes down to: what its logs mean, the checks, how it ended."""
-    said = "; ".join(f"{check.name}: {check.evidence}" for check in failed)
-    for node_id, rank in ranks.items():
-        node, workdir = context.nodes[node_id], context.workdir(node_id)
-        found = explain(node.read_text(process.log_path(workdir, rank.boot_id)) or "")
-        if found:
-            said = f"{found[0].means} ({found[0].remedy}); {said}"
-        state = process.supervisor_state(node, workdir, rank.boot_id)
-        if state.get("exit"):
-            where = f" (node {node_id})" if len(ranks) > 1 else ""
-            said = f"{said}; {process.say_exit(state)}{where}"
-    return said
 
 
 def _all_started(

@@ -44,6 +44,8 @@ def _redact_file(path: Path) -> None:
 def follow_logs(context: Context, ranks: dict[str, Running]) -> Callable[[], str]:
     """Return a function that gives the whole lines that all ranks said since its last call.
 
+    Each state of a progress bar, which returns the carriage, is a line of its own.
+
     Each call adds them to the kept logs, so that a start can be watched in the results. A node
     that cannot be reached for a moment says nothing.
     """
@@ -60,12 +62,13 @@ def follow_logs(context: Context, ranks: dict[str, Running]) -> Callable[[], str
             text = begun[node_id] + readers[node_id]()
         except ConnectionLostError:
             return ""
-        whole, _, begun[node_id] = text.rpartition("\n")
+        end = max(text.rfind("\n"), text.rfind("\r")) + 1
+        whole, begun[node_id] = text[:end], text[end:]
         if whole:
             rank = ranks[node_id]
             target = boots.log_file(context.run_dir, rank.variant, rank.boot_id, node_id)
-            with target.open("a", encoding="utf-8") as kept:
-                kept.write(f"{redact_text(whole)}\n")
+            with target.open("a", encoding="utf-8", newline="") as kept:
+                kept.write(redact_text(whole))
         return whole
 
     return lambda: "\n".join(text for text in each(list(ranks), read).values() if text)

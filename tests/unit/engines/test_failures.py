@@ -151,7 +151,10 @@ def test_cause_comes_before_its_consequence_with_line_and_remedy() -> None:
         ("/usr/bin/env: \u2018python3\\r\u2019: No such file or directory", ["script-crlf"]),
         ("./x.sh: 2: \r: not found", ["script-crlf"]),
         ("error while attempting to bind: [Errno 1] x", []),
-        ("Multi-Step + Chunked-Prefill not supported for attention backend", ["multi-step-backend"]),
+        (
+            "Multi-Step + Chunked-Prefill not supported for attention backend",
+            ["multi-step-backend"],
+        ),
         ("TypeError: 'NoneType' object is not callable", []),
         ("INFO Free memory on device (78.8/79.2 GiB) on startup. Desired is 0.9", []),
         ("ValueError: Free memory on device cuda:0 (3/15 GiB) on startup is less", ["cards-held"]),

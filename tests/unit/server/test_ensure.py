@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from servemap.engines.base import Effective
+from servemap.engines.llamacpp import LlamaCpp
 from servemap.model.errors import ConfigError
+from servemap.nodes.base import ProcessId
 from servemap.server import admit, boots, ensure, launch, logs, process, start
 from servemap.server.context import Context
 from servemap.server.ending import stop_server
@@ -363,6 +365,79 @@ def test_launch_records_a_failure_with_the_last_lines(node: FakeNode, answers: A
     assert record["log_tail"][-1] == "fatal: no such card"
     assert record["gate"]["checks"][-1]["evidence"] == "nobody listens"
     assert (record["ready_ns"], record["start_s"]) == (None, None)
+
+
+def silent(node: FakeNode, answers: Answers, log: str, engine: str = "vllm") -> dict[str, Any]:
+    """The launch record of a server that lives, writes a log and never answers."""
+    node.server_log = log
+    answers.healthy = False
+    server = {"engine": engine, "port": 18999}
+    policy = {"stop_grace_s": 0.1, "start_timeout_s": 0.1}
+    output = Path("launch.json")
+    launch.launch_variant(
+        fake_context(node, campaign(server=server, policy=policy)), "baseline", 1, output
+    )
+    record: dict[str, Any] = json.loads(output.read_text())
+    assert record["status"] == "failed"
+    return record
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's name with the commands of the embedded engine."""
+    monkeypatch.setattr(start, "get_engine", lambda _: LlamaCpp())
+    monkeypatch.setattr(admit, "get_adapter", lambda _: LlamaCpp())
+
+
+@pytest.mark.usefixtures("vllm")
+def test_a_capture_that_never_ends_is_named_as_a_hang(node: FakeNode, answers: Answers) -> None:
+    record = silent(node, answers, "loaded\nCapturing the model for CUDA graphs.\n")
+    (reason,) = record["reasons"]
+    assert "The capture of graphs began and never ended, while the process lives (Set " in reason
+    assert "no new line in its log" in reason
+    (finding,) = record["diagnosis"]["n1"]["findings"]
+    assert (finding["id"], finding["failure"], finding["line_number"]) == (
+        "capture-hang",
+        "hang",
+        2,
+    )
+    assert record["diagnosis"]["n1"]["unknown"] is None
+    assert not node.living, "it is ended all the same"
+
+
+@pytest.mark.usefixtures("vllm")
+def test_an_unknown_failure_is_more_than_its_exit(node: FakeNode, answers: Answers) -> None:
+    begin = node.on_spawn["supervise"]
+
+    def dies(argv: list[str], pid: ProcessId) -> None:
+        begin(argv, pid)
+        node.server_dies(code=1)
+
+    node.on_spawn["supervise"] = dies
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "/x/odd.py", line 3, in begin\n'
+        "OddError: --api-key=s3cr3t does not fit\n"
+    )
+    record = silent(node, answers, log)
+    (reason,) = record["reasons"]
+    assert (
+        "first traceback: OddError: --api-key=<redacted> does not fit at /x/odd.py:3 in begin; "
+        "last errors of its log: OddError: "
+    ) in reason
+    assert reason.count("the server exited with code 1") == 1
+    unknown = record["diagnosis"]["n1"]["unknown"]
+    assert unknown["traceback"]["line_number"] == 1
+    assert record["diagnosis"]["n1"]["exit"] == "the server exited with code 1"
+    assert "s3cr3t" not in json.dumps(record)
+
+
+def test_a_gate_that_fails_on_a_ready_server_is_not_looked_for_in_its_log(
+    node: FakeNode, answers: Answers
+) -> None:
+    answers.gates = [Check("context", False, "asked 9, got 8")]
+    with pytest.raises(NotRunError, match=r"^context: asked 9, got 8"):
+        ensure_server(fake_context(node, campaign()), "baseline")
 
 
 def test_a_credential_in_a_log_or_an_answer_is_written_nowhere(
