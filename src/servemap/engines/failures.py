@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -109,24 +109,29 @@ def explain(log_text: str, engine: str | None = None, *, alive: bool = False) ->
         engine: the engine that wrote it; all signatures are tried where it is not known.
         alive: whether the server's process still runs, so that a log that stands still is a hang.
     """
-    lines = log_lines(log_text)
-    searched = [_states(line) for line in lines]
-    said: dict[int, Finding] = {}
-    stands_still: dict[int, Finding] = {}
-    for signature in load_signatures():
-        if not signature.is_of(engine):
-            continue
-        if signature.process is not None and (signature.process == "alive") != alive:
-            continue
-        index = _match(signature, searched)
-        if index is not None:
-            into = said if signature.process is None else stands_still
-            into.setdefault(index, _finding(signature, index, lines[index]))
+    tried = [
+        signature
+        for signature in load_signatures()
+        if signature.is_of(engine)
+        and (signature.process is None or (signature.process == "alive") == alive)
+    ]
+    said, stands_still = _findings(tried, log_text)
     if not any(finding.role in ("cause", "stop") for finding in said.values()):
         said = {**stands_still, **said}
     return sorted(
         said.values(), key=lambda finding: (_ORDER.index(finding.role), finding.line_number)
     )
+
+
+def memory_error(log_text: str, engine: str) -> Finding | None:
+    """Return the first line of a log that says that memory was used up; None if none does."""
+    tried = [
+        signature
+        for signature in load_signatures()
+        if signature.is_of(engine) and (signature.failure, signature.role) == ("memory", "cause")
+    ]
+    said, _ = _findings(tried, log_text)
+    return said[min(said)] if said else None
 
 
 def is_idle(line: str, engine: str) -> bool:
@@ -136,6 +141,22 @@ def is_idle(line: str, engine: str) -> bool:
         for signature in load_signatures()
         if signature.idle and signature.is_of(engine)
     )
+
+
+def _findings(
+    signatures: Iterable[Signature], log_text: str
+) -> tuple[dict[int, Finding], dict[int, Finding]]:
+    """Return what matches a log by line index: what it says, and where it stands still."""
+    lines = log_lines(log_text)
+    searched = [_states(line) for line in lines]
+    said: dict[int, Finding] = {}
+    stands_still: dict[int, Finding] = {}
+    for signature in signatures:
+        index = _match(signature, searched)
+        if index is not None:
+            into = said if signature.process is None else stands_still
+            into.setdefault(index, _finding(signature, index, lines[index]))
+    return said, stands_still
 
 
 def _finding(signature: Signature, index: int, line: str) -> Finding:

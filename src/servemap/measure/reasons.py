@@ -4,10 +4,12 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from servemap.engines.failures import memory_error
 from servemap.measure.client import error_classes, last_words
 from servemap.measure.record import Attempt
 from servemap.model.errors import NodeError
 from servemap.nodes.parallel import each
+from servemap.onnode.redact import redact_text
 from servemap.server import process
 from servemap.server.context import Context
 from servemap.server.ending import finish
@@ -80,6 +82,8 @@ def server_reasons(
 ) -> list[str]:
     """Return how the server failed the load; it is ended after an out-of-memory error.
 
+    A client may be told of that error, or only the server's log.
+
     `result` is the client's record, its times on the head's clock.
 
     Raises:
@@ -98,9 +102,10 @@ def server_reasons(
         reason = f"{down} during the case"
         finish(context, ranks, "died", reason)
         return [reason]
-    if error_classes(attempt.raw).get("oom"):
+    said = _memory_errors(context, variant, ranks) if _any_failed(result) else []
+    if said or error_classes(attempt.raw).get("oom"):
         finish(context, ranks, "stopped", "it ran out of memory; a new one serves what follows")
-    return []
+    return said
 
 
 def full_disks(context: Context, names: Collection[str]) -> list[str]:
@@ -123,16 +128,37 @@ def full_disks(context: Context, names: Collection[str]) -> list[str]:
     return [text for text in each(list(names), look).values() if text]
 
 
+def _any_failed(result: dict[str, Any] | None) -> bool:
+    counts = (result or {}).get("counts") or {}
+    return not counts.get("sent") or counts.get("ok") != counts["sent"]
+
+
+def _memory_errors(context: Context, variant: str, ranks: Standing) -> list[str]:
+    """Return which ranks say in their log that memory was used up; it was so in this case.
+
+    A node that gives no answer now says nothing.
+    """
+    engine = context.server(variant).engine
+
+    def look(node_id: str) -> str | None:
+        node, workdir = context.nodes[node_id], context.workdir(node_id)
+        try:
+            log = node.read_text(process.log_path(workdir, ranks[node_id].boot_id))
+        except NodeError:
+            return None
+        found = memory_error(redact_text(log or ""), engine)
+        return f"the server's memory was used up on {node_id}: {found.line}" if found else None
+
+    return [text for text in each(list(ranks), look).values() if text]
+
+
 def _outlived(context: Context, ranks: Standing, result: dict[str, Any] | None) -> bool:
     """Whether the server ended only after the client was done, as after a controller's death.
 
     The times alone do not tell: a client that is refused by a dead server is done sooner than the
     supervisor has noted the death. A request that failed is taken as a sign of it.
     """
-    counts = (result or {}).get("counts") or {}
-    if result is None or not result.get("ended_ns"):
-        return False
-    if not counts.get("sent") or counts.get("ok") != counts["sent"]:
+    if result is None or not result.get("ended_ns") or _any_failed(result):
         return False
     states = [
         process.supervisor_state(context.nodes[node_id], context.workdir(node_id), rank.boot_id)

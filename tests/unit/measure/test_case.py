@@ -295,6 +295,30 @@ def test_a_server_that_ran_out_of_memory_serves_nothing_more(
     assert "out of memory" in (boot.reason or "")
 
 
+def test_memory_that_only_the_servers_log_tells_of(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    node.server_log = "ready\nE: failed to allocate compute --api-key=s3cr3t\n"
+    ensured.answers = [own_server(context, node)]
+    client.errors = [["http"]]
+    assert run(context)["reasons"] == [
+        "the server's memory was used up on n1: E: failed to allocate compute --api-key=<redacted>",
+        "no request succeeded (1 x http)",
+    ]
+    assert node.server not in node.living
+    (boot,) = boots.read_boots(context.run_dir, "baseline")
+    assert boot.status == "stopped"
+
+
+def test_a_log_is_not_searched_after_a_case_without_errors(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    node.server_log = "W: failed to allocate buffer of an unused kind\n"
+    ensured.answers = [own_server(context, node)]
+    assert run(context)["status"] == "ok"
+    assert node.server in node.living
+
+
 def test_a_server_stays_after_other_errors(
     context: Context, node: FakeNode, client: Client, ensured: Ensured
 ) -> None:
