@@ -119,7 +119,7 @@ class PhaseSpec(Model):
     title: str = ""
     requires: list[PhaseName] = []
     baselines: list[Slug] = []
-    variants: list[Slug] = Field([], description="All variants if absent.")
+    variants: list[Slug] = Field([], description="Variants and grids; all if absent.")
     cases: list[Slug] = []
     captures: list[CaptureSpec] = []
 
