@@ -48,6 +48,7 @@ class FakeNode(LocalNode):
         self.on_run: dict[str, Callable[[list[str]], str]] = {
             "sweep": lambda argv: "{}",
             "-Pk": lambda argv: "",
+            "-c": lambda argv: "[]",
             "patch": lambda argv: '{"ok": true, "changed": false, "patches": {}, "order": []}',
         }
         self.facts: dict[str, Any] = {"kernel": {"release": "6.1"}}
