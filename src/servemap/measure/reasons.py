@@ -4,14 +4,13 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from servemap.engines.failures import memory_error
 from servemap.measure.client import error_classes, last_words
 from servemap.measure.record import Attempt
 from servemap.model.errors import NodeError
 from servemap.nodes.parallel import each
-from servemap.onnode.redact import redact_text
 from servemap.server import process
 from servemap.server.context import Context
+from servemap.server.diagnosis import memory_errors
 from servemap.server.ending import finish
 from servemap.server.patience import Patience
 from servemap.server.ranks import REPLACED, Ask, Standing, joined, rank_down, standing
@@ -102,7 +101,7 @@ def server_reasons(
         reason = f"{down} during the case"
         finish(context, ranks, "died", reason)
         return [reason]
-    said = _memory_errors(context, variant, ranks) if _any_failed(result) else []
+    said = memory_errors(context, variant, ranks) if _any_failed(result) else []
     if said or error_classes(attempt.raw).get("oom"):
         finish(context, ranks, "stopped", "it ran out of memory; a new one serves what follows")
     return said
@@ -131,25 +130,6 @@ def full_disks(context: Context, names: Collection[str]) -> list[str]:
 def _any_failed(result: dict[str, Any] | None) -> bool:
     counts = (result or {}).get("counts") or {}
     return not counts.get("sent") or counts.get("ok") != counts["sent"]
-
-
-def _memory_errors(context: Context, variant: str, ranks: Standing) -> list[str]:
-    """Return which ranks say in their log that memory was used up; it was so in this case.
-
-    A node that gives no answer now says nothing.
-    """
-    engine = context.server(variant).engine
-
-    def look(node_id: str) -> str | None:
-        node, workdir = context.nodes[node_id], context.workdir(node_id)
-        try:
-            log = node.read_text(process.log_path(workdir, ranks[node_id].boot_id))
-        except NodeError:
-            return None
-        found = memory_error(redact_text(log or ""), engine)
-        return f"the server's memory was used up on {node_id}: {found.line}" if found else None
-
-    return [text for text in each(list(ranks), look).values() if text]
 
 
 def _outlived(context: Context, ranks: Standing, result: dict[str, Any] | None) -> bool:

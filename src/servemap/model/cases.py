@@ -138,7 +138,7 @@ class Policy(Model):
     repeats: Repeats = 1
     max_attempts: Tries = 2
     on_unhealthy: Literal["relaunch", "abort"] = Field(
-        "relaunch", description="A server that lost its health between cases."
+        "abort", description="A server that lost its health between cases, not for want of memory."
     )
     on_drift: Literal["refuse", "mark"] = Field(
         "refuse", description="Frozen facts that no longer hold."

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from servemap.engines.failures import Finding, explain
+from servemap.engines.failures import Finding, explain, memory_error
 from servemap.engines.unknown import Unknown, explain_unknown
+from servemap.model.errors import NodeError
 from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
 from servemap.server import process
@@ -86,3 +87,27 @@ def why_failed(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
         if one.exit
     ]
     return "; ".join([*words, *checks, *ends])
+
+
+def memory_errors(context: Context, variant: str, ranks: Mapping[str, Running]) -> list[str]:
+    """Return in words which ranks ran out of memory, by their log or by how they ended.
+
+    A node that gives no answer now says nothing.
+    """
+    engine = context.server(variant).engine
+
+    def look(node_id: str) -> str | None:
+        node, workdir = context.nodes[node_id], context.workdir(node_id)
+        boot_id = ranks[node_id].boot_id
+        try:
+            state = process.supervisor_state(node, workdir, boot_id)
+            log = node.read_text(process.log_path(workdir, boot_id)) or ""
+        except NodeError:
+            return None
+        found = memory_error(redact_text(log), engine)
+        if found is not None:
+            return f"the server's memory was used up on {node_id}: {found.line}"
+        killed = (state.get("exit") or {}).get("oom_killed")
+        return f"{process.say_exit(state)} (node {node_id})" if killed else None
+
+    return [text for text in each(list(ranks), look).values() if text]

@@ -12,6 +12,7 @@ from servemap.onnode.redact import redact_text
 from servemap.server import boots, freeze, patches
 from servemap.server.admit import PROBE_TIMEOUT_S
 from servemap.server.context import Context
+from servemap.server.diagnosis import memory_errors
 from servemap.server.ending import finish
 from servemap.server.gates import check_completion, run_gates
 from servemap.server.ranks import Standing, asked_to_end, standing, why_down
@@ -201,15 +202,20 @@ def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
 
 
 def _let_go(context: Context, ranks: Standing, lost: _Lost) -> None:
-    """Stop what is left of a server, record how it ended, and apply `on_unhealthy`."""
+    """Stop what is left of a server, record how it ended, and apply `on_unhealthy`.
+
+    A server that ran out of memory is replaced whatever that policy says.
+    """
     variant = next(iter(ranks.values())).variant
     ours = any(
         boot.boot_id == rank.boot_id and boot.session == context.session
         for rank in ranks.values()
         for boot in boots.read_boots(context.run_dir, rank.variant)
     )
-    finish(context, ranks, lost.status, lost.reason)
-    if lost.health and ours and context.policy.on_unhealthy == "abort":
+    aborts = lost.health and ours and context.policy.on_unhealthy == "abort"
+    out_of_memory = memory_errors(context, variant, ranks) if aborts else []
+    finish(context, ranks, lost.status, "; ".join([lost.reason, *out_of_memory]))
+    if aborts and not out_of_memory:
         text = redact_text(f"the server of variant {variant} lost its health: {lost.reason}")
         request_stop(context.run_dir, context.session, "abort", text)
         raise NotRunError("abort", text, str(context.run_dir / "server" / variant), "see its log")

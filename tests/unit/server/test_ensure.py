@@ -146,6 +146,21 @@ def test_health_that_is_lost(node: FakeNode, answers: Answers, policy: str) -> N
     assert "signal 9" in (dead.reason or "")
 
 
+@pytest.mark.parametrize("tells", ["log", "container"])
+def test_health_lost_for_want_of_memory_is_replaced_whatever_the_policy(
+    node: FakeNode, answers: Answers, tells: str
+) -> None:
+    context = fake_context(node, campaign())
+    assert context.policy.on_unhealthy == "abort", "as where a campaign says nothing"
+    if tells == "log":
+        node.server_log = "E: failed to allocate buffer for kv cache\n"
+    ensure_server(context, "baseline")
+    node.server_dies(signal=9, code=None, **({"oom_killed": True} if tells == "container" else {}))
+    assert not ensure_server(context, "baseline").reused
+    (dead,) = boots.deaths(context.run_dir, "baseline", "s1")
+    assert "out of memory" in (dead.reason or "") or "memory was used up" in (dead.reason or "")
+
+
 def test_a_lapsed_lease_is_no_lost_health(node: FakeNode, answers: Answers) -> None:
     config = campaign(policy={"on_unhealthy": "abort", "stop_grace_s": 0.1})
     context = fake_context(node, config)

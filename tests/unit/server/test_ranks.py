@@ -29,7 +29,9 @@ class Lab:
         self.head, self.worker = Tracked("n1", self.order), Tracked("n2", self.order)
 
     def context(self, session: str = "s1", **server: Any) -> Context:
-        return fake_context(self.head, two_nodes(**server), session, others=[self.worker])
+        config = two_nodes(**server)
+        config["policy"] |= {"on_unhealthy": "relaunch"}
+        return fake_context(self.head, config, session, others=[self.worker])
 
 
 class Tracked(FakeNode):
