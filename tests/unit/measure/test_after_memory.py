@@ -11,13 +11,14 @@ from servemap.measure.reasons import server_reasons
 from servemap.measure.record import Attempt
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes.base import Node
-from servemap.server import admit, boots, nodes_gate
 from servemap.server.context import Context
-from servemap.server.ensure import ensure_server
 from servemap.server.events import read_events
-from servemap.server.gates import Check, GateResult
+from servemap.server.gates.checks import Check, GateResult
+from servemap.server.launch import admit, boots
+from servemap.server.launch import nodes as nodes_module
+from servemap.server.launch.ensure import ensure_server
+from servemap.server.not_run import NotRunError
 from servemap.server.patience import Patience
-from servemap.server.served import NotRunError
 from tests.fakes import FakeNode, fake_context, two_nodes
 
 MEMORY = "E ggml: failed to allocate buffer for kv cache\n"
@@ -55,7 +56,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeNode, Fa
 @pytest.fixture
 def cards(nodes: tuple[FakeNode, FakeNode], monkeypatch: pytest.MonkeyPatch) -> Cards:
     made = Cards(*nodes)
-    monkeypatch.setattr(nodes_gate, "wait_clean", made.wait_clean)
+    monkeypatch.setattr(nodes_module, "wait_clean", made.wait_clean)
     return made
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -223,7 +224,8 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("CONTAINERS_CONF", need("podman"))
     program = shutil.which("podman")
     assert program is not None
-    store = tmp_path / "podman"
+    # podman takes no run folder with a name of more than 50 letters.
+    store = Path(tempfile.mkdtemp(prefix="servemap-"))
     base = [program, "--root", f"{store}/root", "--runroot", f"{store}/run"]
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -251,6 +253,7 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         call_podman("rm", "-f", "-t", "0", "-a", check=False)
         call_podman("rmi", "-f", "-a", check=False)
         subprocess.run(["umount", f"{store}/root/overlay"], check=False, capture_output=True)
+        shutil.rmtree(store, ignore_errors=True)
 
 
 def test_podman_itself(podman: None, tmp_path: Path) -> None:

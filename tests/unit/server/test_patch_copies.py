@@ -12,7 +12,7 @@ from servemap.model.errors import PatchError
 from servemap.model.server_spec import PatchSpec
 from servemap.nodes.local import LocalNode
 from servemap.server import patches as api
-from servemap.server.search_path import search_path
+from servemap.server.launch.search_path import search_path
 from tests.fakes import FakeNode, campaign, fake_context
 
 OLD, NEW = "IMPL = 'loop'\n", "IMPL = 'bmm'\n"
