@@ -10,7 +10,7 @@ from servemap.model.errors import NodeError
 from servemap.nodes.parallel import each
 from servemap.server.context import Context
 from servemap.server.launch import process
-from servemap.server.launch.diagnosis import memory_errors
+from servemap.server.launch.diagnosis import memory_errors, why_ended
 from servemap.server.launch.ending import finish
 from servemap.server.launch.ranks import REPLACED, Ask, Standing, joined, rank_down, standing
 from servemap.server.launch.served import Served
@@ -98,9 +98,9 @@ def server_reasons(
             return [f"{REPLACED} during the case"]
         if _outlived(context, ranks, result):
             return []
-        reason = f"{down} during the case"
-        finish(context, ranks, "died", reason)
-        return [reason]
+        reasons = [f"{down} during the case", *why_ended(context, variant, ranks)]
+        finish(context, ranks, "died", "; ".join(reasons))
+        return reasons
     said = memory_errors(context, variant, ranks) if _any_failed(result) else []
     if said or error_classes(attempt.raw).get("oom"):
         finish(context, ranks, "stopped", "it ran out of memory; a new one serves what follows")

@@ -340,6 +340,30 @@ def test_a_server_that_died_during_the_case(
     assert boot.status == "died"
 
 
+def test_what_a_server_said_before_it_died_is_among_the_reasons(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    node.server_log = "ready\nOddError: it --api-key=s3cr3t broke\n"
+    ensured.answers = [own_server(context, node)]
+    client.meanwhile = lambda: node.server_dies(code=1)
+    meta = run(context)
+    assert meta["reasons"][:2] == [
+        "the server exited with code 1 during the case",
+        "last errors of its log: OddError: it --api-key=<redacted> broke",
+    ]
+    (boot,) = boots.read_boots(context.run_dir, "baseline")
+    assert "OddError" in (boot.reason or "")
+
+
+def test_a_server_that_was_killed_has_no_last_words(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    node.server_log = "served a request\n"
+    ensured.answers = [own_server(context, node)]
+    client.meanwhile = lambda: node.server_dies(signal=9, code=None)
+    assert not any("served a request" in reason for reason in run(context)["reasons"])
+
+
 def test_a_server_that_ended_after_the_client_is_no_failure(
     context: Context, node: FakeNode, client: Client, ensured: Ensured
 ) -> None:
