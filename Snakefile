@@ -49,6 +49,7 @@ rule gate:
         "workflow/envs/controller.yaml"
     params:
         spec=summary_spec,
+        baselines=PLAN.items().baselines,
     script:
         "workflow/scripts/gate.py"
 

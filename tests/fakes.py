@@ -50,6 +50,7 @@ class FakeNode(LocalNode):
             "sweep": lambda argv: "{}",
             "-Pk": lambda argv: "",
             "-c": lambda argv: "[]",
+            "/proc/loadavg": lambda argv: "0.50 0.25 0.10 1/99 1234\n",
             "patch": lambda argv: '{"ok": true, "changed": false, "patches": {}, "order": []}',
         }
         self.facts: dict[str, Any] = {"kernel": {"release": "6.1"}}

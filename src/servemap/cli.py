@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from servemap import cli_prepare, cli_show
-from servemap.analysis.gate import failures
+from servemap.analysis.gate import baseline_failures, failures
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
 from servemap.analysis.verify import damaged_files
 from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
 from servemap.measure import status as state
+from servemap.measure.left import still_running
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
 from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
@@ -24,6 +25,7 @@ from servemap.report.render import render
 from servemap.scripting import say_os_error
 from servemap.server.context import Context
 from servemap.server.hold.leftover import left_running
+from servemap.server.hold.manifest import check_manifest
 from servemap.server.stop import request_stop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -76,6 +78,7 @@ def plan(
 ) -> None:
     """List what a target would measure: variants, launches, repeats, nodes, expected time."""
     context = load_context(read_yaml(campaign_file(configfile, profile)))
+    check_manifest(context.run_dir, context.plan.campaign)
     phases = targets or []
     for name in phases:
         if name not in context.plan.phases:
@@ -108,9 +111,15 @@ def status(run: RunName = None) -> None:
     print(f"run {context.run}")
     live = state.live(context)
     print(cli_show.status_lines(live, repeats))
-    left = "" if live.running else cli_show.left_lines(left_running(context), time.time_ns())
-    if left:
-        print(left)
+    planned = context.plan.items().baselines
+    if planned:
+        print(cli_show.baseline_states(planned, baseline_failures(folder, planned)))
+    if not live.running:
+        said = [
+            cli_show.left_lines(left_running(context), time.time_ns()),
+            cli_show.load_lines(still_running(context)),
+        ]
+        print("".join(f"{text}\n" for text in said if text), end="")
     print(result_table(folder, context.plan.rows(), cli_show.outdated(repeats), last=5))
 
 
@@ -197,14 +206,19 @@ def finish(run: str) -> None:
 
 @app.command()
 def gate(run: RunName = None) -> None:
-    """Exit with 1 unless every planned repeat was measured and is valid."""
+    """Exit with 1 unless every planned baseline and repeat was measured and is valid."""
     folder = find_run(run)
-    problems = failures(folder, run_context(folder).plan.rows())
+    plan = run_context(folder).plan
+    problems = [
+        *baseline_failures(folder, plan.items().baselines),
+        *failures(folder, plan.rows()),
+    ]
     for problem in problems:
         print(problem)
     if problems:
         raise typer.Exit(1)
-    print("every planned repeat is valid")
+    baselines = " and every baseline measured" if plan.items().baselines else ""
+    print(f"every planned repeat is valid{baselines}")
 
 
 @app.command()

@@ -14,6 +14,7 @@ from servemap.prepare.draft import write_draft
 from servemap.prepare.from_container import Runtime, draft_from_container
 from servemap.prepare.from_url import draft_from_url
 from servemap.prepare.lines import table
+from servemap.prepare.node_draft import SshOptions
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--configfile", help="Campaign file; config/config.yaml if absent.")
@@ -83,6 +84,16 @@ def init(
         str | None, typer.Option(help="Hosts, the head first: a,b; `local` is this machine.")
     ] = None,
     user: Annotated[str | None, typer.Option(help="User for ssh; yours if absent.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for ssh; 22 if absent.")] = None,
+    key_file: Annotated[
+        str | None, typer.Option(help="ssh private key; the agent's keys if absent.")
+    ] = None,
+    known_hosts: Annotated[
+        str | None, typer.Option(help="File of trusted host keys; ~/.ssh/known_hosts if absent.")
+    ] = None,
+    jump: Annotated[
+        str | None, typer.Option(help="ssh host in between: [USER@]HOST[:PORT].")
+    ] = None,
     runtime: Annotated[Runtime, typer.Option(help="What runs the container.")] = "docker",
     from_url: Annotated[str | None, typer.Option(help="URL of a running server.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
@@ -92,9 +103,10 @@ def init(
         raise ConfigError(
             "the file is there already", str(output), "give another -o, or --force to replace it"
         )
+    ssh = SshOptions(user, port, key_file, known_hosts, jump)
     if from_container and nodes and not from_url:
-        text = draft_from_container(from_container, nodes, user, runtime)
-    elif from_url and not (from_container or nodes or user):
+        text = draft_from_container(from_container, nodes, ssh, runtime)
+    elif from_url and not (from_container or nodes or ssh.given()):
         text = draft_from_url(from_url)
     else:
         raise ConfigError(

@@ -1,6 +1,7 @@
 """Tables and lines that the command `servemap` prints: pure functions, data in, text out."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from tabulate import tabulate
 
@@ -124,6 +125,12 @@ def status_lines(live: Live, rows: list[PlannedRepeat]) -> str:
     return "\n".join(lines)
 
 
+def baseline_states(planned: list[str], problems: list[str]) -> str:
+    """Return how many of the planned baselines were measured, and what is wrong with the others."""
+    measured = len(planned) - len(problems)
+    return "\n".join([f"baselines: {measured} of {len(planned)} measured", *problems])
+
+
 def left_lines(left: Iterable[LeftServer | NotAsked], now_ns: int) -> str:
     """Return what a controller that is gone left running on the nodes; empty for nothing."""
     lines = []
@@ -140,12 +147,25 @@ def left_lines(left: Iterable[LeftServer | NotAsked], now_ns: int) -> str:
     return "\n".join(lines)
 
 
+def load_lines(left: Iterable[dict[str, Any]]) -> str:
+    """Return what still runs on the nodes for an attempt of a controller that is gone."""
+    return "\n".join(
+        f"node {one['node']}: {one['what']} of {one['attempt']} still runs, pid {one['pid']}; "
+        "`snakemake` takes it up again"
+        for one in left
+    )
+
+
 def unfinished(left: int, planned: int, rendered: bool) -> str:
     """Return why the report does not show everything that was measured."""
     if left:
         return f"{left} of {planned} planned repeats are still to be measured"
-    old = "the report is older than the newest repeat" if rendered else "there is no report yet"
+    if not rendered:
+        return (
+            "there is no report yet: `snakemake --cores all`, with the same --configfile or "
+            "--profile and without a phase, makes it"
+        )
     return (
-        f"{old}: `snakemake --cores all`, with the same --configfile or --profile, brings it up to "
-        "date"
+        "the report is older than the newest repeat: `snakemake --cores all`, with the same "
+        "--configfile or --profile, brings it up to date"
     )

@@ -317,6 +317,9 @@ def test_results_of_another_campaign(done: Project) -> None:
     assert "holds another campaign" in run.text
     assert "another `run` name" in run.text
     assert "Traceback" not in run.text
+    dry = done.snakemake("-n")
+    assert dry.code != 0
+    assert "holds another campaign" in dry.text, "a dry run does not list what cannot be run"
 
 
 def test_results_of_another_schema(done: Project) -> None:
@@ -396,3 +399,11 @@ def test_an_orphan_that_hangs_is_fenced(fresh: Project) -> None:
     assert [e["pid"] for e in events(fresh, "fence")] == [job]
     assert not Path(f"/proc/{job}").exists()
     assert meta(fresh, "baseline", "prefill")["adopted"] is True
+
+
+def test_a_quiet_campaign_says_its_baselines_and_keeps_a_log(fresh: Project) -> None:
+    run = fresh.snakemake("phase0", "--quiet", "all")
+    assert run.code == 0, run.text
+    assert "baseline loopback: ok, 1 pair of nodes" in run.text
+    events = [line.split()[1] for line in (fresh.results / "run.log").read_text().splitlines()]
+    assert (events[0], events[-1]) == ("session_begin", "session_end")

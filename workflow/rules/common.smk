@@ -19,6 +19,7 @@ from servemap.model.name_pattern import any_of
 from servemap.model.results import baseline_history
 from servemap.scripting import keep_thread_variables
 from servemap.server.hold import session
+from servemap.server.hold.manifest import check_manifest
 
 # The DAG is a large heap that lives until the end: walking it for garbage every 700 objects is a
 # sixth of a dry run of 1,000 cases. Garbage is still collected, less often (benchmarks/).
@@ -40,6 +41,8 @@ def refuse(error):
 try:
     config.update(assemble(config))
     CONTEXT = load_context(config)
+    if workflow.is_main_process:
+        check_manifest(CONTEXT.run_dir, CONTEXT.plan.campaign)
 except ServemapError as error:
     raise refuse(error) from None
 

@@ -4,15 +4,21 @@ import json
 import sys
 from pathlib import Path
 
-from servemap.analysis.gate import failures
+from servemap.analysis.gate import baseline_failures, failures
 from servemap.scripting import rule_script, say
 
 if __name__ == "__main__":
     with rule_script(Path(snakemake.log[0])):
         rows = json.loads(snakemake.params.spec)
-        problems = failures(Path("results") / snakemake.config["run"], rows)
+        folder = Path("results") / snakemake.config["run"]
+        repeats = failures(folder, rows)
+        baselines = baseline_failures(folder, snakemake.params.baselines)
+        problems = [*baselines, *repeats]
         for problem in problems:
             say(problem)
-        say(f"gate: {len(rows) - len(problems)} of {len(rows)} repeats are valid")
+        say(f"gate: {len(rows) - len(repeats)} of {len(rows)} repeats are valid")
+        if baselines:
+            planned = len(snakemake.params.baselines)
+            say(f"gate: {planned - len(baselines)} of {planned} baselines were measured")
     if problems:
         sys.exit(1)

@@ -6,6 +6,7 @@ from typing import Any
 
 from servemap.analysis.repeats import say_unrecorded
 from servemap.model.attempts import intact, read_json, read_records
+from servemap.model.errors import parts
 
 
 def failures(folder: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -30,6 +31,18 @@ def failures(folder: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
         )
         if problem is not None:
             found.append(f"{name}: {problem}")
+    return found
+
+
+def baseline_failures(folder: Path, names: Iterable[str]) -> list[str]:
+    """Return one line for every planned baseline that has no good record."""
+    found = []
+    for name in names:
+        record = read_json(folder / "baselines" / f"{name}.json")
+        if record is None:
+            found.append(f"baseline {name}: not measured")
+        elif record.get("status") != "ok":
+            found.append(f"baseline {name}: {record.get('status')}: {_reasons(record)}")
     return found
 
 
@@ -70,5 +83,5 @@ def _damage(repeat: Path, meta: dict[str, Any]) -> str | None:
 
 def _reasons(record: dict[str, Any]) -> str:
     reasons = record.get("reasons")
-    said = [str(reason) for reason in reasons] if isinstance(reasons, list) else []
+    said = [parts(str(reason)).line for reason in reasons] if isinstance(reasons, list) else []
     return "; ".join(said) or "no reason recorded"

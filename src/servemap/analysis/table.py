@@ -26,6 +26,8 @@ def result_table(
 ) -> str:
     """Return the table of a run's repeats; a figure that is missing or not valid is `-`, never 0.
 
+    `marked` is said of what was measured although the environment was not as it should be.
+
     Args:
         folder: the run's folder.
         rows: planned repeats, each with `variant`, `case` and `repeat`.
@@ -58,7 +60,7 @@ def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -
     if meta.get("status") != "ok":
         return [[*_key(row), MISSING, f"{meta.get('status')}: {_first_reason(meta)}"]]
     if metrics.get("attempt") != meta.get("attempt") or "verdict" not in metrics:
-        return [[*_key(row), MISSING, "not derived"]]
+        return [[*_key(row), MISSING, "not derived yet: run `snakemake`"]]
     verdict = metrics["verdict"]
     segments = [item for item in map(mapping, sequence(metrics.get("segments"))) if item]
     if verdict != "valid" or not segments:
@@ -67,7 +69,7 @@ def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -
         [
             *_key(row),
             name,
-            verdict,
+            f"{verdict}, marked" if mapping(meta.get("server")).get("drift") else verdict,
             _ms(figures, "ttft_s"),
             _ms(figures, "tpot_s"),
             _ms(figures, "e2e_s"),

@@ -15,6 +15,7 @@ from servemap.model.errors import ConnectionLostError, NodeError, ServemapError
 from servemap.model.files import parse_json
 from servemap.model.protocol import SCHEMA
 from servemap.nodes.base import Node
+from servemap.nodes.parallel import each
 from servemap.server.context import Context
 from servemap.server.launch.ending import stop_server
 from servemap.server.locks import server_lock
@@ -24,16 +25,20 @@ READY_S = 10.0
 READY_POLL_S = 0.02
 FAR_READY_POLL_S = 0.1
 IDLE_EXIT_S = 30
+LOADAVG = "/proc/loadavg"
+LOAD_S = 10.0
 
 
-def run_baseline(context: Context, name: str, token: int, output: Path) -> None:
-    """Measure one baseline and write its result, also when it failed; `token` as for a case.
+def run_baseline(context: Context, name: str, token: int, output: Path) -> dict[str, Any]:
+    """Measure one baseline and write its record, also when it failed; return that record.
 
-    A pair of nodes that cannot be measured is named in the reasons and costs no other its result.
+    `token` is as for a case. A pair of nodes that cannot be measured is named in the reasons and
+    costs no other its result.
     """
     spec = context.plan.baselines[name]
     started_ns = time.time_ns()
     pairs: list[dict[str, Any]] = []
+    load: dict[str, str | None] = {}
     reasons: list[str] = []
     status = "ok"
     cause: str | None = None
@@ -44,6 +49,7 @@ def run_baseline(context: Context, name: str, token: int, output: Path) -> None:
         else:
             try:
                 stop_server(context, f"baseline {name} needs the cards empty")
+                load = node_loads(context)
                 pairs = [_tcp(context, source, target, spec) for source, target in _pairs(context)]
             except ServemapError as error:
                 status, reasons = "failed", [str(error)]
@@ -65,6 +71,7 @@ def run_baseline(context: Context, name: str, token: int, output: Path) -> None:
         "reasons": reasons,
         "token": token,
         "results": pairs,
+        "load_before": load,
         "simulated": False,
         "spec_sha256": context.plan.spec_sha256("baseline", name),
         "started_ns": started_ns,
@@ -72,6 +79,21 @@ def run_baseline(context: Context, name: str, token: int, output: Path) -> None:
     }
     keep_record(results.baseline_history(context.run, name), record)
     write_json_atomic(output, record)
+    return record
+
+
+def node_loads(context: Context) -> dict[str, str | None]:
+    """Return {node: its load averages over 1, 5 and 15 min}; None where it does not say them."""
+
+    def look(name: str) -> str | None:
+        try:
+            done = context.nodes[name].run(["cat", LOADAVG], timeout_s=LOAD_S)
+        except NodeError:
+            return None
+        found = done.stdout.split()[:3]
+        return " ".join(found) if done.code == 0 and len(found) == 3 else None
+
+    return each(context.plan.all_nodes(), look)
 
 
 def _pairs(context: Context) -> list[tuple[str, str]]:

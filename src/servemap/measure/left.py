@@ -1,6 +1,7 @@
 """Ending what an attempt started on its nodes, now or, where a node is away, by a later session."""
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from servemap.measure.record import Attempt
@@ -59,6 +60,23 @@ def end_left(context: Context, nodes: Collection[str]) -> None:
                 f"node {piece['node']}",
                 "see that the node and the network run, then start the campaign again",
             )
+
+
+def still_running(context: Context) -> list[Piece]:
+    """Return what runs on the nodes for attempts that nobody closed, as {node, what, attempt, pid}.
+
+    A node that gives no answer says nothing.
+    """
+    found = []
+    for path in sorted(context.run_dir.glob("cases/*/*/r*/attempts/*/open.json")):
+        for piece in _pieces(context, read_json(path) or {}):
+            process, node = noted_process(piece["process"]), context.nodes.get(piece["node"])
+            with suppress(NodeError):
+                if process is not None and node is not None and node.alive(process):
+                    label = str(path.parent.relative_to(context.run_dir / "cases"))
+                    one = {"node": piece["node"], "what": piece["what"]}
+                    found.append({**one, "attempt": label, "pid": process.pid})
+    return found
 
 
 def noted_process(value: Any) -> ProcessId | None:

@@ -3,7 +3,9 @@
 from typing import Any
 
 from servemap.measure.job import Job
+from servemap.model.errors import parts
 from servemap.model.plan import Plan
+from servemap.parsers.values import sequence
 
 
 def case_line(plan: Plan, job: Job, meta: dict[str, Any]) -> str:
@@ -15,8 +17,18 @@ def case_line(plan: Plan, job: Job, meta: dict[str, Any]) -> str:
     seconds = sum(seg["end_ns"] - seg["start_ns"] for seg in meta["segments"]) / 1e9
     counts = meta["counts"] or {}
     detail = f", {counts.get('ok', 0)}/{counts.get('planned', 0)} requests, window {seconds:.1f} s"
-    reason = f": {meta['reasons'][0].splitlines()[0]}" if meta["reasons"] else ""
+    reason = f": {parts(meta['reasons'][0]).line}" if meta["reasons"] else ""
     return (
         f"[{position:>{width}}/{len(order)}] {job.label}: {meta['status']}"
         f"{detail if meta['counts'] else ''}{reason}"
     )
+
+
+def baseline_line(record: dict[str, Any]) -> str:
+    """Return `baseline NAME: ok, 2 pairs` for a baseline that was just measured."""
+    pairs = len(sequence(record.get("results")))
+    detail = f", {pairs} pair{'' if pairs == 1 else 's'} of nodes" if pairs else ""
+    reasons = [parts(str(reason)).line for reason in sequence(record.get("reasons"))]
+    reason = f": {reasons[0]}" if reasons else ""
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"baseline {record.get('name')}: {record.get('status')}{detail}{reason}{more}"

@@ -2,6 +2,7 @@
 
 import zoneinfo
 from collections.abc import Iterable
+from typing import TypeVar
 
 from servemap.model.campaign import Campaign
 from servemap.model.check_server import check_node_env
@@ -11,6 +12,8 @@ from servemap.model.resolve import server_nodes, variant_server
 from servemap.model.server_spec import NodeSpec, ServerSpec
 
 LOOPBACK = ("127.", "::1", "localhost")
+T = TypeVar("T")
+OF_SSH = ("jump", "proxy", "key_file", "known_hosts", "python")
 
 
 def known(name: str, names: Iterable[str], where: str, what: str) -> None:
@@ -37,6 +40,7 @@ def check_nodes(campaign: Campaign) -> None:
     for node in campaign.nodes:
         check_node_env(node)
         _check_way(node)
+    _check_different(campaign.nodes)
     for name in campaign.server.nodes:
         known(name, ids, "server.nodes", "node")
     if campaign.load_node is not None:
@@ -56,12 +60,37 @@ def _check_way(node: NodeSpec) -> None:
         raise ConfigError(
             "a jump host and a proxy command lead to the same node", where, "keep one of them"
         )
-    given = [key for key in ("jump", "proxy", "key_file", "known_hosts") if getattr(node, key)]
+    given = [key for key in OF_SSH if getattr(node, key)]
     if node.transport == "local" and given:
         raise ConfigError(
             f"{given[0]} is for ssh, and the node is reached as local",
             f"{where}.{given[0]}",
             "set transport: ssh, or remove the key",
+        )
+
+
+def _check_different(nodes: Iterable[NodeSpec]) -> None:
+    """Refuse one machine under two names: what it does would count as done by two."""
+    addresses: dict[str, str] = {}
+    ways: dict[tuple[str | int | None, ...], str] = {}
+    for node in nodes:
+        address = node.address.lower()
+        if not address.startswith(LOOPBACK):
+            _refuse_twice(addresses, address, node, f"the address {node.address}", "address")
+        if node.transport == "ssh":
+            host = (node.host or node.address).lower()
+            way = (host, node.port, node.jump, node.proxy)
+            said = f"the same way by ssh, {host} port {node.port}"
+            _refuse_twice(ways, way, node, said, "host" if node.host else "address")
+
+
+def _refuse_twice(seen: dict[T, str], value: T, node: NodeSpec, said: str, key: str) -> None:
+    first = seen.setdefault(value, node.id)
+    if first != node.id:
+        raise ConfigError(
+            f"nodes {first!r} and {node.id!r} have {said}",
+            f"nodes.{node.id}.{key}",
+            "give each node a machine of its own, or remove one of the two",
         )
 
 
@@ -98,6 +127,12 @@ def _check_placement(campaign: Campaign, server: ServerSpec) -> None:
                 f"nodes.{name}.address",
                 "give the address that the server's ranks use, on the rail's network",
             )
+    if len(names) > 1 and server.port == server.master_port:
+        raise ConfigError(
+            f"clients and ranks would meet on the same port of the head, {server.port}",
+            "server.master_port",
+            "give server.port and server.master_port different numbers",
+        )
     away = (campaign.load_node or head) != head
     if away and server.bind.startswith(LOOPBACK):
         raise ConfigError(

@@ -1,5 +1,7 @@
 """Errors for people: what happened, where, and what to do about it."""
 
+from typing import NamedTuple
+
 
 class ServemapError(Exception):
     """Base of every error that a user may see; printed without a traceback.
@@ -18,6 +20,33 @@ class ServemapError(Exception):
 
     def __str__(self) -> str:
         return f"{self.what}\n  where: {self.where}\n  remedy: {self.remedy}"
+
+
+class Said(NamedTuple):
+    """A reason in its parts; an error that quotes another one names each place and remedy once."""
+
+    what: str
+    where: list[str]
+    remedy: list[str]
+
+    @property
+    def line(self) -> str:
+        """What happened, at which places, and the first remedy, in one line."""
+        places = f" ({'; '.join(self.where)})" if self.where else ""
+        return f"{self.what}{places}" + (f"; to do: {self.remedy[0]}" if self.remedy else "")
+
+
+def parts(reason: str) -> Said:
+    """Return the parts of a recorded reason, which may be an error's whole text."""
+    found = Said("", [], [])
+    whats: list[str] = []
+    for line in filter(None, (line.strip() for line in reason.splitlines())):
+        key, _, rest = line.partition(": ")
+        target = {"where": found.where, "remedy": found.remedy}.get(key, whats)
+        said = line if target is whats else rest
+        if said not in target:
+            target.append(said)
+    return found._replace(what=" ".join(whats))
 
 
 class ConfigError(ServemapError):

@@ -136,7 +136,7 @@ def parse_campaign(config: dict[str, Any], where: str = "configuration") -> Camp
     try:
         return Campaign.model_validate(config)
     except ValidationError as error:
-        raise _readable(error, where) from error
+        raise _readable(error, where, config) from error
 
 
 def load_campaign(path: Path) -> Campaign:
@@ -144,8 +144,8 @@ def load_campaign(path: Path) -> Campaign:
     return parse_campaign(assemble(read_yaml(path)), str(path))
 
 
-def _readable(error: ValidationError, where: str) -> ConfigError:
-    problems = say_problems(error.errors())
+def _readable(error: ValidationError, where: str, config: dict[str, Any]) -> ConfigError:
+    problems = say_problems(error.errors(), data=config, model=Campaign)
     lines = [line for _, line, _ in problems[:5]]
     if len(problems) > 5:
         lines.append(f"and {len(problems) - 5} more")

@@ -4,7 +4,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic import BaseModel
+
 from servemap.model.secret_names import is_secret_option
+from servemap.model.spelling import meant, named
 
 REMEDIES = {
     "extra_forbidden": "remove the key or mend its spelling; config/README.md lists all keys",
@@ -40,26 +43,37 @@ def say_problem(problem: Any) -> str:
     return _AFTER.sub(r", not \1", text)
 
 
-def say_problems(problems: Iterable[Any], prefix: str = "") -> list[tuple[str, str, str]]:
+def say_problems(
+    problems: Iterable[Any],
+    prefix: str = "",
+    data: Any = None,
+    model: type[BaseModel] | None = None,
+) -> list[tuple[str, str, str]]:
     """Return the key, the whole line and the remedy of each error, one for each value.
 
     Args:
         problems: pydantic's errors.
         prefix: what stands before their keys, such as `server.`.
+        data: what was checked, which names the entries of lists.
+        model: what it was checked by, which knows the keys that may have been meant.
     """
     found: dict[str, tuple[str, str, str]] = {}
     for problem in problems:
         kind = problem["type"]
-        location = [str(part) for part in problem["loc"] if part != "[key]"]
+        steps = [part for part in problem["loc"] if part != "[key]"]
+        location = named(steps, data)
+        remedy = REMEDIES.get(kind, OTHER_REMEDY)
+        if kind == "extra_forbidden" and model is not None and (key := meant(steps, model)):
+            remedy = f"did you mean {key}? config/README.md lists all keys"
         path = [*prefix.split(".")[:-1], *location]
         value, said = problem["input"], say_problem(problem)
         if path[0] == "server" and len(path) > 3 and path[1] in _UNIONS:
             # One error for each type that it might have been.
             path, said = path[:3], _UNIONS[path[1]]
-            kind = "union"
+            kind, remedy = "union", OTHER_REMEDY
         if len(path) > 6 and path[0] == "grids" and path[4] == "values":
             path, said = path[:6], _UNIONS["args"] + ", or null"
-            kind = "union"
+            kind, remedy = "union", OTHER_REMEDY
         if len(path) > 2 and path[0] == "cases" and path[2] in ("fixed", "mixed"):
             del path[2]  # pydantic puts the kind of a case between its number and its key
         if kind == "union_tag_invalid":
@@ -67,7 +81,7 @@ def say_problems(problems: Iterable[Any], prefix: str = "") -> list[tuple[str, s
         key = ".".join(path)
         hidden = kind in ("missing", "union") or is_secret_option(path[-1], value)
         shown = "" if hidden else f" (value: {_short(value)})"
-        found.setdefault(key, (key, f"{key}: {said}{shown}", REMEDIES.get(kind, OTHER_REMEDY)))
+        found.setdefault(key, (key, f"{key}: {said}{shown}", remedy))
     return list(found.values())
 
 

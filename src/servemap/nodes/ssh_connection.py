@@ -201,7 +201,7 @@ def _said(stream: IO[bytes]) -> str:
 
 def _log_in(way: Way, sock: Any, where: str, remark: Callable[[], str] = lambda: "") -> Opened:
     """Do the ssh handshake over something that leads to the machine's sshd."""
-    path = ssh_keys.known_hosts_file(way.known_hosts)
+    path = ssh_keys.known_hosts_file(way.known_hosts, way.host, way.port)
     key = None if way.key_file is None else str(Path(way.key_file).expanduser())
     connection = fabric.Connection(
         way.host,

@@ -10,8 +10,8 @@ from servemap.model.errors import NodeError
 HOST_KEY = "ssh-keygen -lf /etc/ssh/ssh_host_TYPE_key.pub"
 
 
-def known_hosts_file(given: str | None) -> Path:
-    """Return the file of trusted host keys.
+def known_hosts_file(given: str | None, host: str, port: int) -> Path:
+    """Return the file of trusted host keys; `host` and `port` are whose key is looked for.
 
     Raises:
         NodeError: it is not there or cannot be read.
@@ -24,7 +24,8 @@ def known_hosts_file(given: str | None) -> Path:
         raise NodeError(
             f"the file of trusted host keys cannot be read: {error.strerror}",
             str(path),
-            "write the nodes' host keys there, or name another file as known_hosts",
+            f"`ssh-keyscan -p {port} {host} >> {path}` writes the keys that the machine shows; "
+            f"compare each with `{HOST_KEY}` on that machine; or name another file as known_hosts",
         ) from error
 
 

@@ -1,15 +1,18 @@
 """`facts`: what a node is, as one JSON object on stdout; `facts --state`: what it is doing.
 
-A section that cannot be read is `{"error": REASON}`; no machine is too bare to be described.
+A section that cannot be read is `{"error": REASON}`; no machine is too bare to be described. With
+`--engine` it reads from stdin what servers run: `{"pythons": [PROGRAM...], "packages":
+[FOLDER...], "apart": [PATH that patches change...]}`.
 """
 
 import argparse
 import json
 import sys
 import time
+from functools import partial
 from typing import Any, Callable, Dict, List
 
-from . import facts_host, facts_models, facts_software, facts_state
+from . import facts_engine, facts_host, facts_models, facts_software, facts_state
 
 
 def section(read: Callable[[], Any]) -> Any:
@@ -20,8 +23,15 @@ def section(read: Callable[[], Any]) -> Any:
         return {"error": "%s: %s" % (type(error).__name__, error)}
 
 
-def facts(model_paths: List[str], prefixes: List[str], cache: Any) -> Dict[str, Any]:
+def facts(
+    model_paths: List[str], prefixes: List[str], cache: Any, engine: Dict[str, List[str]]
+) -> Dict[str, Any]:
     """Return all sections of a node's facts."""
+    pythons = {
+        python: section(partial(facts_engine.interpreter, python))
+        for python in engine.get("pythons", [])
+    }
+    folders, apart = engine.get("packages", []), engine.get("apart", [])
     return {
         "schema": 1,
         "taken_ns": time.time_ns(),
@@ -35,6 +45,8 @@ def facts(model_paths: List[str], prefixes: List[str], cache: Any) -> Dict[str, 
         "containers": section(facts_software.containers),
         "env": section(lambda: facts_software.environment(prefixes)),
         "models": section(lambda: facts_models.models(model_paths, cache)),
+        "engine_python": pythons,
+        "engine_files": section(lambda: facts_engine.packages(folders, apart, cache)),
     }
 
 
@@ -45,13 +57,15 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--model", nargs="*", action="append", default=[], help="file or folder")
     parser.add_argument("--env-prefix", default="", help="variables to record, comma separated")
     parser.add_argument("--cache", help="file that keeps checksums between runs")
+    parser.add_argument("--engine", action="store_true", help="read what servers run from stdin")
     arguments = parser.parse_args(argv)
     if arguments.state:
         found = {"schema": 1, "taken_ns": time.time_ns(), **facts_state.state()}
     else:
         paths = [path for group in arguments.model for path in group]
         prefixes = [prefix for prefix in arguments.env_prefix.split(",") if prefix]
-        found = facts(paths, prefixes, arguments.cache)
+        engine = json.load(sys.stdin) if arguments.engine else {}
+        found = facts(paths, prefixes, arguments.cache, engine)
     json.dump(found, sys.stdout)
     print()
     return 0

@@ -4,7 +4,9 @@ It reads a request (JSON) from stdin, so that one start of a process answers nea
 
     {"workdir": PATH, "paths": [PATH...], "ports": [N...], "tools": [NAME...],
      "netdevs": [NAME...], "hcas": [NAME...], "sudo": BOOL, "cards": BOOL,
-     "runtime": {"argv": [WORD...], "images": [NAME...]} or null, "urls": [URL...]}
+     "address": NAME or null, "engines": [{"python": PROGRAM, "modules": [NAME...],
+     "root": PATH or null}...], "runtime": {"argv": [WORD...], "images": [NAME...]} or null,
+     "urls": [URL...]}
 
 Every key may be absent. A section that cannot be read is `{"error": REASON}`. Files are read below
 `--root`, so that a copy of another machine's /proc and /sys can be surveyed.
@@ -27,7 +29,7 @@ def each(names: List[str], read: Callable[[str], Any]) -> Dict[str, Any]:
 
 def survey(request: Dict[str, Any], root: str) -> Dict[str, Any]:
     """Return all sections that a request asks for."""
-    runtime = request.get("runtime")
+    runtime, address = request.get("runtime"), request.get("address")
     return {
         "schema": 1,
         "python": section(survey_host.python),
@@ -45,6 +47,10 @@ def survey(request: Dict[str, Any], root: str) -> Dict[str, Any]:
         "cards": section(survey_software.cards) if request.get("cards") else None,
         "sudo": section(survey_software.sudo) if request.get("sudo") else None,
         "runtime": section(lambda: survey_software.runtime(**runtime)) if runtime else None,
+        "address": section(lambda: survey_host.address(address)) if address else None,
+        "engines": [
+            section(partial(survey_software.engine, **one)) for one in request.get("engines", [])
+        ],
         "urls": each(request.get("urls", []), survey_software.get),
     }
 

@@ -4,11 +4,13 @@ import os
 import platform
 import pwd
 import resource
+import socket
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 from .facts_state import parse_listening, socket_owners
-from .ident import read_stat
+from .holders_left import marks
+from .ident import machine_boot_id, read_stat
 from .probe import read_file, read_int
 
 MAX_FILES = 20_000
@@ -31,10 +33,26 @@ def user() -> Dict[str, Any]:
 
 
 def kernel(root: str) -> Dict[str, Any]:
-    """Return the kernel's release and the first line of the NVIDIA driver's version, if any."""
+    """Return which machine this is, its kernel's release and that of the NVIDIA driver, if any."""
     release = read_file(root + "/proc/sys/kernel/osrelease") or platform.release()
     driver = read_file(root + "/proc/driver/nvidia/version")
-    return {"release": release, "nvidia_driver": driver.splitlines()[0] if driver else None}
+    return {
+        "hostname": socket.gethostname(),
+        "boot_id": machine_boot_id(),
+        "release": release,
+        "nvidia_driver": driver.splitlines()[0] if driver else None,
+    }
+
+
+def address(name: str) -> Dict[str, Any]:
+    """Return `{"ours", "reason"}`: whether a socket of this machine can have an address or name."""
+    try:
+        family, kind, _proto, _name, where = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(where)
+    except OSError as error:
+        return {"ours": False, "reason": error.strerror or str(error)}
+    return {"ours": True, "reason": None}
 
 
 def parse_mounts(text: str) -> List[Tuple[str, str]]:
@@ -121,7 +139,11 @@ def listing(path: str) -> Dict[str, Any]:
 
 
 def listeners(ports: List[int], root: str) -> List[Dict[str, Any]]:
-    """Return who listens on some ports: `{"port", "address", "uid", "pid", "comm"}` each."""
+    """Return who listens on some ports.
+
+    `{"port", "address", "uid", "pid", "comm", "boot_id"}` each: `boot_id` is the start of a server
+    of servemap that the process belongs to.
+    """
     rows = [
         row
         for name in ("tcp", "tcp6")
@@ -133,6 +155,7 @@ def listeners(ports: List[int], root: str) -> List[Dict[str, Any]]:
         row["pid"] = owners.get(row.pop("inode"))
         stat = None if row["pid"] is None else read_stat(row["pid"])
         row["comm"] = stat.comm if stat else None
+        row["boot_id"] = marks([row["pid"]]).get(row["pid"]) if stat else None
     return rows
 
 

@@ -7,11 +7,23 @@ import urllib.error
 import urllib.request
 from typing import Any, Dict, List, Optional
 
+from .facts_engine import interpreter
 from .probe import run_tool
 from .redact import redact_text
 
 URL_TIMEOUT_S = 5.0
 MAX_BODY_BYTES = 1 << 20
+FIND_S = 60.0
+# It has to run under whatever Python a server has; looking for a module does not import it.
+FIND = """
+import importlib.util, json, sys
+found = {}
+for name in sys.argv[1:]:
+    spec = importlib.util.find_spec(name)
+    places = list(spec.submodule_search_locations or []) if spec else []
+    found[name] = (spec.origin or (places or [name])[0]) if spec else None
+print(json.dumps(found))
+"""
 # How each vendor's tool lists its cards, and the lines of its answer that are one card each.
 CARD_LISTS = (
     (("nvidia-smi", "-L"), re.compile(r"^GPU (\d+):", re.MULTILINE)),
@@ -48,6 +60,21 @@ def cards() -> Dict[str, Any]:
             }
         errors.append("%s: %s" % (argv[0], _said(record)))
     return {"tool": None, "count": None, "errors": errors}
+
+
+def engine(python: str, modules: List[str], root: Optional[str]) -> Dict[str, Any]:
+    """Return whether an interpreter finds some modules, `root` before its own folders.
+
+    Returns:
+        `{"modules": {name: its file, null if there is none}, "version", "executable",
+        "packages", ...}`, the rest as in facts_engine.py. ValueError if it does not run.
+    """
+    found = interpreter(python)
+    path = ["env", "PYTHONPATH=" + root] if root else []
+    record = run_tool([*path, python, "-c", FIND, *modules], FIND_S)
+    if record.get("code") != 0:
+        raise ValueError(_said(record))
+    return dict(found, modules=json.loads(record["stdout"].strip().splitlines()[-1]))
 
 
 def sudo() -> Dict[str, Any]:

@@ -19,7 +19,7 @@ from .probe import list_folder, read_file
 from .redact import redact_text
 
 LISTEN = "0A"
-MAX_COMMAND_CHARS = 160
+MAX_COMMAND_CHARS = 600
 _SOCKET = re.compile(r"^socket:\[(\d+)\]$")
 
 
@@ -43,6 +43,15 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
+def shortened(command: str) -> str:
+    """Return a long command cut after a whole word, and where it was cut said so."""
+    if len(command) <= MAX_COMMAND_CHARS:
+        return command
+    kept = command[: MAX_COMMAND_CHARS + 1]
+    whole = kept.rpartition(" ")[0]
+    return (whole or kept[:MAX_COMMAND_CHARS]) + " ..."
+
+
 def read_process(pid: int) -> Optional[Process]:
     """Return a process of this machine, credentials taken out of its command; None if gone."""
     folder = "/proc/%d" % pid
@@ -57,9 +66,7 @@ def read_process(pid: int) -> Optional[Process]:
     command = b" ".join(word for word in words if word).decode("utf-8", "replace")
     # A zombie and a kernel thread have no command line: their short name is in brackets.
     command = redact_text(command) or "(%s)" % stat.comm
-    return Process(
-        pid, stat.ppid, stat.start, stat.state, command[:MAX_COMMAND_CHARS], user_name(uid)
-    )
+    return Process(pid, stat.ppid, stat.start, stat.state, shortened(command), user_name(uid))
 
 
 def read_processes() -> Dict[int, Process]:

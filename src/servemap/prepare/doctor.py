@@ -16,23 +16,36 @@ from servemap.prepare.planned_bytes import node_bytes, results_bytes
 from servemap.prepare.survey import Answer, Connector, ask_all
 from servemap.prepare.wanted import Wanted, wanted
 from servemap.server.context import Context, connect
+from servemap.server.launch.boots import read_boots
 
 Check = tuple[str, Callable[[], Line]]
 
 HERE = "(here)"
+DEFAULT_PYTHON = "the default python"
 
 
 @dataclass
 class References:
-    """What the first node that has a thing says of it; the others are compared with it."""
+    """What the first node that has a thing says of it; the others are compared with it.
+
+    `machines` are all nodes' own, `boots` the starts of servers that the run tells of.
+    """
 
     files: tuple[str, Mapping[str, int]] | None = None
     mtus: tuple[str, Mapping[int, int]] | None = None
     images: dict[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    machines: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    engines: dict[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
+    boots: frozenset[str] = frozenset()
 
     def learn(self, one: Wanted, found: Mapping[str, Any]) -> None:
         """Keep what this node is the first to have."""
         node = one.spec.id
+        if kernel := mapping(found.get("kernel")):
+            self.machines[node] = kernel
+        for name, _, engine in engines_of(one, found):
+            if one.meets_others and "packages" in engine:
+                self.engines.setdefault(name, (node, engine["packages"]))
         model = model_listing(found)
         if self.files is None and model and model["files"] and not model["errors"]:
             self.files = (node, model["files"])
@@ -67,7 +80,8 @@ def examine(context: Context, connector: Connector = connect) -> list[Line]:
     )
     written = node_bytes(plan, planned_repeats(context))
     heads_first = sorted(wants.values(), key=lambda one: one.spec.role != "head")
-    references = References()
+    started = (boot for name in plan.variants for boot in read_boots(context.run_dir, name))
+    references = References(boots=frozenset(boot.boot_id for boot in started))
     for one in heads_first:
         references.learn(one, answers[one.spec.id].found)
     lines = [
@@ -126,6 +140,11 @@ def node_checks(
         ),
     )
     yield "clock", lambda: clock_line(node, answer)
+    yield of(
+        "machine",
+        "kernel",
+        lambda kernel: judge_machine.kernel_line(one, kernel, references.machines),
+    )
     yield of("tools", "tools", lambda tools: judge_machine.tools_line(one, tools))
     if one.spec.become:
         yield of("sudo", "sudo", lambda sudo: judge_machine.sudo_line(node, sudo))
@@ -153,6 +172,11 @@ def server_checks(
 ) -> Iterator[Check]:
     """Yield the checks of a node that a server of ours runs on."""
     node = one.spec.id
+    if one.servers:
+        yield of("address", "address", lambda found: judge_machine.address_line(one, found))
+    for name, asked, engine in engines_of(one, found):
+        reference = other(references.engines.get(name), node)
+        yield name, partial(_engine_line, node, name, asked, engine, reference)
     if one.spec.accelerators:
         yield of("accelerators", "cards", lambda cards: judge_software.cards_line(one, cards))
     containers = {container.image: container for container in one.containers}
@@ -184,11 +208,39 @@ def server_checks(
         yield (
             "ports",
             lambda: (
-                judge_machine.ports_line(one, rows)
+                judge_machine.ports_line(one, rows, references.boots)
                 if isinstance(rows, list)
                 else judge_software.no_answer(node, "ports")
             ),
         )
+
+
+def engines_of(
+    one: Wanted, found: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield each interpreter of a node's servers: name of its line, what was asked, the answer.
+
+    The name is the same on all nodes; the answer is empty where there is none.
+    """
+    wanted = one.engines(DEFAULT_PYTHON)
+    answers = found.get("engines")
+    for number, asked in enumerate(wanted):
+        places = [word for word in (asked["python"], asked["root"]) if word]
+        name = f"engine {' '.join(places)}" if len(wanted) > 1 else "engine"
+        said = isinstance(answers, list) and len(answers) == len(wanted)
+        yield name, asked, mapping(answers[number]) if said and answers else {}
+
+
+def _engine_line(
+    node: str,
+    name: str,
+    asked: Mapping[str, Any],
+    answer: Mapping[str, Any],
+    reference: tuple[str, Mapping[str, str]] | None,
+) -> Line:
+    if not answer:
+        return judge_software.no_answer(node, name)
+    return judge_software.engine_line(node, name, asked, answer, reference)
 
 
 def image_line(

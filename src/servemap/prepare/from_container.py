@@ -14,7 +14,7 @@ from servemap.prepare.command_line import Command, find_server, read_command, sh
 from servemap.prepare.container_facts import ContainerFacts, hub_folder, on_host, read_container
 from servemap.prepare.draft import render_draft, slug
 from servemap.prepare.from_url import GUESSED_CONTEXT
-from servemap.prepare.node_draft import NodeDraft, node_draft, node_specs
+from servemap.prepare.node_draft import NodeDraft, SshOptions, node_draft, node_specs
 from servemap.prepare.small_cases import small_cases
 from servemap.prepare.survey import Connector, ask_all, survey
 from servemap.server.context import connect
@@ -106,7 +106,7 @@ def _server_among(lines: Sequence[str]) -> Any:
 
 
 def draft_from_container(
-    name: str, hosts: str, user: str | None, runtime: Runtime, connector: Connector = connect
+    name: str, hosts: str, ssh: SshOptions, runtime: Runtime, connector: Connector = connect
 ) -> str:
     """Return a campaign's text for the server in a container of the first of some nodes.
 
@@ -114,7 +114,7 @@ def draft_from_container(
         ConfigError: the nodes are not named well, or no server runs in the container.
         NodeError: the first node or its runtime does not answer.
     """
-    specs = node_specs(hosts, user)
+    specs = node_specs(hosts, ssh)
     head = connector(specs[0])
     try:
         seen = look(head, runtime, name)

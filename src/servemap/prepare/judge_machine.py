@@ -1,6 +1,6 @@
 """Judging a node's connection, Python, disk, clock, ports, limits and tools: pure functions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from servemap.prepare.lines import Line, count_bytes, ok, unknown
@@ -110,8 +110,62 @@ def clock_line(node: str, offset_ns: int, error_ns: int) -> Line:
     return ok(node, "clock", seen)
 
 
-def ports_line(wanted: Wanted, rows: list[Mapping[str, Any]]) -> Line:
-    """Return whether the ports of the server are free."""
+def kernel_line(
+    wanted: Wanted, found: Mapping[str, Any], machines: Mapping[str, Mapping[str, Any]]
+) -> Line:
+    """Return whether the node is a machine of its own with the kernel of the others.
+
+    Args:
+        wanted: the node.
+        found: which machine it is.
+        machines: the same of all nodes that said it, the first one is compared with.
+    """
+    node, release = wanted.spec.id, str(found.get("release"))
+    for other, machine in machines.items():
+        if other != node and all(
+            found.get(key) and found.get(key) == machine.get(key) for key in ("boot_id", "hostname")
+        ):
+            return Line(
+                node,
+                "machine",
+                "FAIL",
+                f"it is the same machine as {other}, {found['hostname']}",
+                "mend nodes.address and nodes.host: each node is a machine of its own",
+            )
+    first, reference = next(iter(machines.items()), (node, found))
+    if wanted.meets_others and reference.get("release") != found.get("release"):
+        return Line(
+            node,
+            "machine",
+            "FAIL",
+            f"kernel {release} here and {reference.get('release')} on {first}",
+            "bring the nodes to the same kernel, or set policy.on_drift: mark",
+        )
+    return ok(node, "machine", f"{found.get('hostname')}, kernel {release}")
+
+
+def address_line(wanted: Wanted, found: Mapping[str, Any]) -> Line:
+    """Return whether the address that others use is one of this machine's."""
+    node, address = wanted.spec.id, wanted.spec.address
+    if found.get("ours"):
+        return ok(node, "address", address)
+    return Line(
+        node,
+        "address",
+        "FAIL",
+        f"{address} is no address of this machine: {found.get('reason')}",
+        "give as nodes.address one that `ip address` shows there; what ssh connects to is "
+        "nodes.host",
+    )
+
+
+def ports_line(
+    wanted: Wanted, rows: list[Mapping[str, Any]], own_boots: Collection[str] = ()
+) -> Line:
+    """Return whether the ports of the server are free, or held by a server that we started.
+
+    `own_boots` are the starts of servers that the campaign's run tells of.
+    """
     node = wanted.spec.id
     named = ", ".join(f"{port} ({key})" for port, key in sorted(wanted.ports.items()))
     if not rows:
@@ -123,12 +177,25 @@ def ports_line(wanted: Wanted, rows: list[Mapping[str, Any]]) -> Line:
             if row.get("pid") is not None
             else f"a process of uid {row['uid']}, whose pid this user cannot see"
         )
+        boot = row.get("boot_id")
+        if boot:
+            whose = "of this run" if boot in own_boots else "of another run"
+            owner += f", a server that servemap started, {whose} (start {boot})"
         held.append(f"{row['port']}: {owner}")
+    said = f"held: {'; '.join(dict.fromkeys(held))}"
+    if all(row.get("boot_id") in own_boots for row in rows):
+        return Line(
+            node,
+            "ports",
+            "warn",
+            said,
+            "nothing: the run's own server is used again, or is ended before another one starts",
+        )
     return Line(
         node,
         "ports",
         "FAIL",
-        f"held: {'; '.join(dict.fromkeys(held))}",
+        said,
         "stop it (`servemap status` names what is ours), or choose another port: "
         + ", ".join(sorted({wanted.ports.get(int(row["port"]), "server.port") for row in rows})),
     )

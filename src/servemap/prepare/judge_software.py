@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from servemap.model.server_spec import Container
-from servemap.prepare.lines import Line, count_bytes, ok, some, unknown
+from servemap.prepare.lines import WAITS, Line, count_bytes, ok, some, unknown
 from servemap.prepare.wanted import Wanted
 
 
@@ -102,6 +102,64 @@ def short_id(identity: str) -> str:
     return identity.removeprefix("sha256:")[:12]
 
 
+def engine_line(
+    node: str,
+    check: str,
+    asked: Mapping[str, Any],
+    found: Mapping[str, Any],
+    reference: tuple[str, Mapping[str, str]] | None,
+) -> Line:
+    """Return whether the server's interpreter has the engine, the same as the node compared with.
+
+    Args:
+        node: the node.
+        check: name of the line.
+        asked: interpreter, modules and the folder that is searched first.
+        found: what the survey says of them.
+        reference: a node and {package: version} of its interpreter.
+    """
+    python = str(asked["python"])
+    if "error" in found:
+        return Line(
+            node,
+            check,
+            "FAIL",
+            f"{python}: {found['error']}",
+            "give as server.python the interpreter on the node that has the engine",
+        )
+    missing = [name for name, place in found["modules"].items() if place is None]
+    if missing:
+        root = f" or {asked['root']}" if asked["root"] else ""
+        return Line(
+            node,
+            check,
+            "FAIL",
+            f"{python}{root} has no module {', '.join(missing)}",
+            "install the engine there, or mend server.python and server.package.root",
+        )
+    if reference is not None:
+        different = different_packages(found["packages"], reference[1])
+        if different:
+            return Line(
+                node,
+                check,
+                "FAIL",
+                f"{python} differs from that of {reference[0]}: {some(different, 3)}",
+                "bring the nodes to the same versions, or set policy.on_drift: mark",
+            )
+    modules = ", ".join(found["modules"])
+    return ok(node, check, f"{modules} in {found.get('executable')}, {found.get('version')}")
+
+
+def different_packages(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """Return what differs between two listings of {package: version}, in words."""
+    return [
+        f"{name} {here.get(name, 'missing')} (there {there.get(name, 'missing')})"
+        for name in sorted({*here, *there})
+        if here.get(name) != there.get(name)
+    ]
+
+
 def model_line(
     node: str,
     path: str,
@@ -147,4 +205,4 @@ def different_files(here: Mapping[str, int], there: Mapping[str, int]) -> list[s
 
 def no_answer(node: str, check: str) -> Line:
     """Return the line of a check that needs an answer of a node that gave none."""
-    return unknown(node, check, "the node gave no answer", "mend the line above first")
+    return unknown(node, check, "the node gave no answer", WAITS)

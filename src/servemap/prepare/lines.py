@@ -1,12 +1,15 @@
 """What a check of a node found, and the table of all of them."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Literal
 
 from tabulate import tabulate
 
 State = Literal["ok", "warn", "FAIL", "?"]
+WAITS = "mend the line above first"
+"""Remedy of a check that another one keeps from being made."""
 WIDTHS = [None, None, None, 52, 52]
 
 
@@ -49,10 +52,27 @@ def judged(node: str, check: str, found: Any, judge: Callable[[Mapping[str, Any]
 
 
 def table(lines: Iterable[Line]) -> str:
-    """Return the lines as a table, node by node in the order they have."""
-    rows = [[line.node, line.check, line.state, line.seen, line.remedy] for line in lines]
+    """Return the lines as a table, node by node in the order they have.
+
+    Checks of a node that wait for the same other one stand in one line.
+    """
+    rows = [[line.node, line.check, line.state, line.seen, line.remedy] for line in folded(lines)]
     headers = ["node", "check", "state", "seen", "to do"]
     return tabulate(rows, headers=headers, tablefmt="simple", maxcolwidths=WIDTHS)
+
+
+def folded(lines: Iterable[Line]) -> list[Line]:
+    """Return the lines with those in a row that wait for the line above them in one."""
+    groups = groupby(lines, lambda line: (line.node, line.remedy == WAITS, line.seen))
+    found: list[Line] = []
+    for (_, waits, _), group in groups:
+        members = list(group)
+        if waits and len(members) > 1:
+            names = ", ".join(line.check for line in members)
+            seen = f"{members[0].seen}: {names}"
+            members = [replace(members[0], check=f"{len(members)} more checks", seen=seen)]
+        found += members
+    return found
 
 
 def count_bytes(value: float) -> str:

@@ -23,6 +23,12 @@ class CollectorNeed(Need):
     bytes_per_sample: Annotated[int, Field(ge=1)]
 
 
+class EngineNeed(Model):
+    """Modules of an engine."""
+
+    modules: list[str]
+
+
 class Needs(Model):
     """The whole table."""
 
@@ -30,6 +36,7 @@ class Needs(Model):
     collectors: dict[Slug, CollectorNeed]
     baselines: dict[Slug, Need]
     facts: dict[Slug, Need]
+    engines: dict[Slug, EngineNeed]
     install: dict[str, str]
 
     def named(self) -> Mapping[str, list[str]]:

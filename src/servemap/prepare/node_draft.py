@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from servemap.model.errors import ConfigError
@@ -14,8 +14,28 @@ HERE = ("local", "localhost")
 
 
 @dataclass(frozen=True)
+class SshOptions:
+    """The way to all nodes by ssh; keys as in a campaign's nodes, None for what is not given."""
+
+    user: str | None = None
+    port: int | None = None
+    key_file: str | None = None
+    known_hosts: str | None = None
+    jump: str | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the keys that are given."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
 class NodeDraft:
-    """What a campaign says of one node; `reason` is why its cards are not known."""
+    """What a campaign says of one node.
+
+    Attributes:
+        reason: why its cards are not known.
+        ssh: further keys of the way to it.
+    """
 
     id: str
     host: str
@@ -26,6 +46,7 @@ class NodeDraft:
     rails: list[dict[str, str]] = field(default_factory=list)
     rails_named: bool = False
     env: dict[str, str] = field(default_factory=dict)
+    ssh: dict[str, Any] = field(default_factory=dict)
 
     @property
     def address_known(self) -> bool:
@@ -37,7 +58,7 @@ class NodeDraft:
         return True
 
 
-def node_specs(hosts: str, user: str | None) -> list[NodeSpec]:
+def node_specs(hosts: str, ssh: SshOptions) -> list[NodeSpec]:
     """Return the nodes of `--nodes a,b`, the first one as head.
 
     Raises:
@@ -61,7 +82,7 @@ def node_specs(hosts: str, user: str | None) -> list[NodeSpec]:
             role="worker" if number else "head",
             transport="ssh",
             address=name,
-            user=user,
+            **ssh.given(),
         )
         for number, (node_id, name) in enumerate(zip(unique_slugs(names), names, strict=True))
     ]
@@ -70,7 +91,10 @@ def node_specs(hosts: str, user: str | None) -> list[NodeSpec]:
 def node_draft(spec: NodeSpec, answer: Answer, command_env: Mapping[str, str]) -> NodeDraft:
     """Return what a node's survey says for a campaign."""
     host = spec.address if spec.transport == "ssh" else HERE[0]
-    draft = NodeDraft(spec.id, host, spec.transport, spec.user)
+    given = spec.model_dump(
+        include={"port", "key_file", "known_hosts", "jump"}, exclude_defaults=True
+    )
+    draft = NodeDraft(spec.id, host, spec.transport, spec.user, ssh=given)
     error = answer.unreachable or answer.broken
     if error is not None:
         return replace(draft, reason=f"the node could not be asked: {error.what}")

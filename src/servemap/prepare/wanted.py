@@ -1,11 +1,13 @@
 """What a campaign wants of each of its nodes, and the survey's request for it."""
 
 import posixpath
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from servemap.engines.base import interpreter
 from servemap.measure.collect import chosen_collectors
 from servemap.model.campaign import Campaign
 from servemap.model.plan import Plan
@@ -13,6 +15,7 @@ from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Container, NodeSpec, Secret, ServerSpec
 from servemap.nodes.base import Node
 from servemap.prepare.needs import needs
+from servemap.server.context import REMOTE_PYTHON
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,34 @@ class Wanted:
                 found.add(value)
         return found
 
+    @property
+    def meets_others(self) -> bool:
+        """Whether ranks of a server on other nodes reach this one by its address."""
+        return any(len(server.nodes) > 1 for server in self.servers)
+
+    def engines(self, default_python: str) -> list[dict[str, Any]]:
+        """Return what the survey is asked of each interpreter that runs a server here.
+
+        Args:
+            default_python: interpreter where the spec names none.
+        """
+        found: dict[tuple[str | None, ...], dict[str, Any]] = {}
+        for server in self.servers:
+            if server.container is not None:
+                continue
+            modules = [*needs().engines[server.engine].modules]
+            if server.package is not None and server.package.name not in modules:
+                modules.append(server.package.name)
+            root = server.package.root if server.package else None
+            one = {
+                "python": interpreter(server, default_python),
+                "modules": modules,
+                "root": root,
+            }
+            # By the spec's words, so that all nodes have the same ones in the same order.
+            found[server.python, root, *modules] = one
+        return list(found.values())
+
     def model_on(self, node: Node) -> str | None:
         """Return the absolute path of the model on the node."""
         if self.model_path is None:
@@ -80,6 +111,8 @@ class Wanted:
             "netdevs": [rail.netdev for rail in self.spec.rails],
             "sudo": self.spec.become,
             "cards": self.spec.accelerators > 0,
+            "address": self.spec.address if self.servers else None,
+            "engines": self.engines(sys.executable if node.here else REMOTE_PYTHON),
             "runtime": {"argv": [*become, min(runtimes)], "images": images} if runtimes else None,
         }
 

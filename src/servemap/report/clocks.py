@@ -11,6 +11,7 @@ NODE_COLUMNS = [
     "Role",
     "Reached by",
     "Address",
+    "Rails",
     "Frozen facts",
     "Clock ahead of the head ms",
     "Known to ms",
@@ -35,11 +36,21 @@ def node_rows(run: Run) -> list[list[Cell]]:
             cell(text(declared.get(name, {}).get("role"))),
             cell(text(declared.get(name, {}).get("transport"))),
             cell(text(declared.get(name, {}).get("address"))),
+            cell(_rails(declared.get(name, {}))),
             Cell("yes") if name in run.freezes else Cell("none", tone="warn"),
             *_clock_cells(clocks.get(name, [])),
         ]
         for name in dict.fromkeys([*declared, *run.freezes, *clocks])
     ]
+
+
+def _rails(node: dict[str, Any]) -> str:
+    """Return the declared rails: the interface, with its RDMA device."""
+    rails = [mapping(rail) for rail in sequence(node.get("rails"))]
+    return ", ".join(
+        f"{rail.get('netdev')} ({rail['hca']})" if rail.get("hca") else str(rail.get("netdev"))
+        for rail in rails
+    )
 
 
 def _clocks(run: Run) -> dict[str, list[dict[str, Any]]]:
@@ -71,4 +82,5 @@ def _clock_cells(records: list[dict[str, Any]]) -> list[Cell]:
 
 
 def _ms(value_ns: int | None) -> str:
-    return "-" if value_ns is None else f"{value_ns / 1e6:,.2f}"
+    # Adding 0.0 makes 0.00 of -0.00.
+    return "-" if value_ns is None else f"{round(value_ns / 1e6, 2) + 0.0:,.2f}"

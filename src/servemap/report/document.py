@@ -23,6 +23,8 @@ class Table(NamedTuple):
     caption: str = ""
     groups: bool = False
     """Whether an empty first cell continues the group above it."""
+    folded: bool = False
+    """Whether the page shows it only when asked; it needs a caption."""
 
 
 class Plot(NamedTuple):

@@ -6,7 +6,7 @@ from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import P99_SAMPLES, distribution
 from servemap.analysis.tables import inside_values
-from servemap.parsers.values import mapping
+from servemap.parsers.values import mapping, sequence
 from servemap.report.document import MISSING, Cell, Plot, Section, Table, Tone
 from servemap.report.numbers import bit_rate, change, percent, plain, size
 from servemap.report.run import Run
@@ -132,6 +132,10 @@ def telemetry_table(run: Run) -> Table:
         "Inside the measured window only. CPU: 100 % is the whole machine; server CPU: 100 % is "
         "one core. Network without loopback."
     )
+    nodes = map(mapping, sequence(run.campaign.get("nodes")))
+    far = [str(node.get("id")) for node in nodes if node.get("transport") == "ssh"]
+    if far:
+        note += f" On {', '.join(far)} it includes servemap's own ssh traffic."
     return Table(columns, rows, frozenset(columns[4:]), note)
 
 

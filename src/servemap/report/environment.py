@@ -10,8 +10,12 @@ from servemap.report.run import Run
 
 _DEPTH = 3
 _LONGEST = 400
+# More rows than this of one kind are shown only when asked for.
+_FOLD = 60
 # Sections with tables of their own, and lists that would bury the rest.
-_APART = frozenset({"workflow", "packages", "commands", "env", "models", "schema", "taken_ns"})
+_APART = frozenset(
+    {"workflow", "packages", "commands", "env", "models", "schema", "taken_ns", "digests", "apart"}
+)
 # Counters and times change by themselves and are no difference.
 _VOLATILE = frozenset({"counters", "taken_ns", "schema"})
 
@@ -20,13 +24,11 @@ def environment(run: Run) -> Section:
     """Facts of each node, models, the workflow's own state, and the before/after difference."""
     tables: list[Table] = []
     if found := node_rows(run):
-        tables.append(Table(NODE_COLUMNS, found, frozenset(NODE_COLUMNS[5:]), NODE_NOTE))
+        tables.append(Table(NODE_COLUMNS, found, frozenset(NODE_COLUMNS[6:]), NODE_NOTE))
     nodes = list(run.freezes)
     facts = {node: _flat(mapping(run.freezes[node].get("facts")), _APART) for node in nodes}
-    keys = dict.fromkeys(key for found in facts.values() for key in found)
-    rows = [[Cell(key), *(cell(facts[node].get(key)) for node in nodes)] for key in keys]
-    if rows:
-        tables.append(Table(["Fact", *nodes], rows, caption="Frozen facts of the nodes"))
+    tables += side_by_side("Frozen facts of the nodes", "Fact", nodes, facts)
+    tables += side_by_side("Packages on the nodes", "Package", nodes, _packages(run))
     if models := _models(run):
         tables.append(
             Table(["Node", "File", "Size", "sha256"], models, frozenset({"Size"}), "Model files")
@@ -45,6 +47,9 @@ def environment(run: Run) -> Section:
     )
     if workflow:
         rows = [[Cell(key), cell(value)] for key, value in _flat(workflow, _APART).items()]
+        sessions = sequence(run.manifest.get("sessions"))
+        if argv := sequence(mapping(sessions[-1] if sessions else None).get("argv")):
+            rows.append([Cell("newest command"), Cell(" ".join(map(str, argv)))])
         tables.insert(0, Table(["Workflow", ""], rows, caption="The workflow itself"))
     blocks = []
     if packages := mapping(workflow.get("packages")):
@@ -52,6 +57,52 @@ def environment(run: Run) -> Section:
         blocks.append(Block(f"Packages of the controller ({len(listed)})", [", ".join(listed)]))
     paragraphs = [] if nodes else ["No frozen facts were found for this run."]
     return Section("environment", "Environment", paragraphs, tables, blocks=blocks)
+
+
+def side_by_side(
+    caption: str, first: str, nodes: list[str], facts: dict[str, dict[str, str]]
+) -> list[Table]:
+    """Return facts of nodes: those that differ in a column a node, then the equal ones, folded.
+
+    Args:
+        caption: what the facts are.
+        first: title of the column with their names.
+        nodes: the nodes, in the order of the columns.
+        facts: {node: {name: value}}.
+    """
+    keys = dict.fromkeys(key for node in nodes for key in facts[node])
+    if len(nodes) < 2:
+        rows = [[Cell(key), cell(facts[node].get(key))] for node in nodes for key in keys]
+        folded = len(rows) > _FOLD
+        return [Table([first, *nodes], rows, caption=caption, folded=folded)] if rows else []
+    values = {key: [facts[node].get(key) for node in nodes] for key in keys}
+    differ = [[Cell(k), *map(cell, found)] for k, found in values.items() if len(set(found)) > 1]
+    equal = [[Cell(k), cell(found[0])] for k, found in values.items() if len(set(found)) == 1]
+    tables = []
+    if differ:
+        tables.append(Table([first, *nodes], differ, caption=f"{caption}: what differs"))
+    if equal:
+        title = f"{caption}: the same on {', '.join(nodes)} ({len(equal)})"
+        tables.append(Table([first, "Value"], equal, caption=title, folded=True))
+    return tables
+
+
+def _packages(run: Run) -> dict[str, dict[str, str]]:
+    """Return {node: {name: version}} of all packages that a node's facts list, of any interpreter.
+
+    A name is led by where the facts list it, such as `python: torch`.
+    """
+
+    def walk(item: Any, path: tuple[str, ...]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for key, inner in mapping(item).items():
+            if key == "packages" and isinstance(inner, dict):
+                found |= {f"{'.'.join(path)}: {n}": _inline(v) for n, v in sorted(inner.items())}
+            elif len(path) < _DEPTH and (path or key != "workflow"):
+                found |= walk(inner, (*path, str(key)))
+        return found
+
+    return {node: walk(record.get("facts"), ()) for node, record in run.freezes.items()}
 
 
 def _flat(value: dict[str, Any], leave_out: frozenset[str]) -> dict[str, str]:
@@ -125,10 +176,8 @@ def _difference(run: Run) -> Table:
             [Cell(node), Cell(key), *(cell(state.get(key)) for state in states)] for key in changed
         ]
         if not changed:
-            when = " and ".join(
-                moment(integer(r.get("taken_ns")), run.zone) for r in (before, after)
-            )
-            rows.append([Cell(node), Cell("no difference"), Cell(when), cell(None)])
+            times = [moment(integer(r.get("taken_ns")), run.zone) for r in (before, after)]
+            rows.append([Cell(node), Cell("no difference"), *map(Cell, times)])
     if not nodes:
         rows.append([cell(None), Cell("no snapshots were taken"), cell(None), cell(None)])
     caption = "Cards, containers and network before and after the run"

@@ -6,7 +6,7 @@ from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import P99_SAMPLES
 from servemap.parsers.values import mapping, sequence
 from servemap.report.document import Block, Cell, Section, Table, cell
-from servemap.report.records import reasons_of
+from servemap.report.reasons import reason_cell, reasons_of
 from servemap.report.results import outcome
 from servemap.report.run import Run
 
@@ -23,7 +23,7 @@ def failures(run: Run) -> Section:
                     Cell(f"{repeat.variant} r{repeat.repeat}"),
                     cell(repeat.attempt),
                     Cell(kind.replace("_", " "), tone="warn" if kind == "not_run" else "bad"),
-                    cell("; ".join(repeat.reasons)),
+                    reason_cell(repeat.reasons),
                     cell(_errors(repeat)),
                 ]
             )
@@ -57,18 +57,18 @@ def not_measured(run: Run) -> Section:
     """What this report does not know, so that silence is not taken for a good result."""
     rows: list[list[Cell]] = []
 
-    def add(what: str, why: str) -> None:
-        rows.append([Cell(what), Cell(why)])
+    def add(what: str, why: str | Cell) -> None:
+        rows.append([Cell(what), Cell(why) if isinstance(why, str) else why])
 
     for repeat in run.repeats:
         if repeat.status == "not_run":
-            add(f"{repeat.variant}/{repeat.case} r{repeat.repeat}", "; ".join(repeat.reasons))
+            add(f"{repeat.variant}/{repeat.case} r{repeat.repeat}", reason_cell(repeat.reasons))
     for (variant, case), record in run.captures.items():
         if record.get("status") != "ok":
-            add(f"profile of {variant}/{case}", reasons_of(record).text)
+            add(f"profile of {variant}/{case}", reasons_of(record))
     for name, record in run.baselines.items():
         if record.get("status") != "ok":
-            add(f"baseline {name}", reasons_of(record).text)
+            add(f"baseline {name}", reasons_of(record))
     valid = run.valid
     blocks = [mapping(segment.get("metrics")) for r in valid for segment in r.segments]
     if blocks and all(block.get("goodput_req_s") is None for block in blocks):

@@ -31,7 +31,7 @@ def percent(value: Any, digits: int = 1) -> str:
 def change(value: Any) -> str:
     """Return a change in percent with its sign, two decimals."""
     known = number(value)
-    return MISSING if known is None else f"{known:+.2f} %"
+    return MISSING if known is None else f"{round(known, 2) + 0.0:+.2f} %"  # no -0.00
 
 
 def seconds(value: Any) -> str:

@@ -4,27 +4,25 @@ Only valid repeats are drawn. Figures are plotly's JSON (`data`, `layout`), buil
 Python objects take a quarter of a second each. Labels are escaped, as plotly reads markup in them.
 """
 
-from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.summary import Row
 from servemap.report.document import Plot
+from servemap.report.figure import INK, Figure, colour_of, grid, line_of, safe, suffix_of
 from servemap.report.run import Run
 from servemap.report.series import PANELS, Series, marks, panel_series
 
-COLOURS = ("#1f5fa8", "#c8571b", "#2f7d4f", "#8a3fa0", "#a8861f", "#4a4a4a", "#b3304e", "#2a8c94")
 MOST_TELEMETRY_PLOTS = 40
 
-_INK = "#222"
-_FONT = {"family": "system-ui, sans-serif", "size": 12, "color": _INK}
 _SYMBOLS = (
     "circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "pentagon",
     "cross", "hexagram",
 )  # fmt: skip
 
-Figure = dict[str, Any]
+# Names of lines that fit in a row above a panel, and the height of one more such row.
+_PANEL_CHARS = 38
+_ROW_PX = 16
 
 
 def throughput_plots(run: Run) -> list[Plot]:
@@ -43,12 +41,12 @@ def throughput_plots(run: Run) -> list[Plot]:
             lines.setdefault((row["variant"], f"{row['isl']}/{row['osl']}{kind}"), []).append(row)
     if not lines:
         return []
-    figure = _grid(("Output tok/s", "Input tok/s, logarithmic"), 0.07, 400)
+    figure = grid(("Output tok/s", "Input tok/s, logarithmic"), 0.07, 400)
     lengths = list(dict.fromkeys(pair for _, pair in lines))
     written: set[str] = set()
     for (variant, pair), rows in lines.items():
         points = sorted(rows, key=lambda row: concurrency[(row["variant"], row["case"])])
-        colour = _colour(run.variants.index(variant))
+        colour = colour_of(run.variants.index(variant))
         symbol = _SYMBOLS[lengths.index(pair) % len(_SYMBOLS)]
         # Variants lie close together: the text at the first one's point is enough.
         label = safe(pair) if len(rows) == 1 and pair not in written else ""
@@ -57,7 +55,7 @@ def throughput_plots(run: Run) -> list[Plot]:
             if name == "agg_output_tps" and points[0]["osl"] == 1:
                 continue  # a prefill case's one token is no output throughput
             figure["data"].append(
-                _line(panel, variant, colour)
+                line_of(panel, variant, colour)
                 | {
                     "x": [concurrency[(variant, row["case"])] for row in points],
                     "y": [row[f"{name}_mean"] for row in points],
@@ -102,10 +100,10 @@ def latency_plots(run: Run) -> list[Plot]:
     cases = [c for c in run.cases if any(case == c for _, case, _ in points)]
     variants = [v for v in run.variants if any(variant == v for variant, _, _ in points)]
     height = max(150 + len(cases) * (20 + 12 * len(variants)), 280)
-    figure = _grid(("TTFT ms", "TPOT ms", "E2E ms"), 0.03, height)
+    figure = grid(("TTFT ms", "TPOT ms", "E2E ms"), 0.03, height)
     step = 0.7 / len(variants)
     for position, variant in enumerate(variants):
-        colour = _colour(position)
+        colour = colour_of(position)
         shift = (position - (len(variants) - 1) / 2) * step
         for panel, name in enumerate(("ttft", "tpot", "e2e")):
             x: list[float | None] = []
@@ -120,7 +118,7 @@ def latency_plots(run: Run) -> list[Plot]:
                 "line": {"width": 2, "color": colour},
             }
             trace = {"x": x, "y": y, "marker": marker, "showlegend": panel == 0}
-            figure["data"].append(_line(panel, variant, colour) | trace)
+            figure["data"].append(line_of(panel, variant, colour) | trace)
     for suffix in ("", "2", "3"):
         figure["layout"][f"xaxis{suffix}"]["type"] = "log"
         figure["layout"][f"yaxis{suffix}"] |= {
@@ -174,24 +172,26 @@ def _telemetry(repeat: Repeat) -> Plot | None:
     if not any(panels):
         return None
     titles = [_title(title, series) for title, series in zip(PANELS, panels, strict=True)]
-    figure = _grid(titles, 0.04, 250)
+    height = 250 + _ROW_PX * max(0, *(title.count("<br>") - 1 for title in titles))
+    figure = grid(titles, 0.04, height)
+    figure["layout"]["margin"]["t"] += height - 250
     segments, injections = marks(repeat)
     shades = [
         *((s, "#1f5fa8", 0.07) for s in segments),
         *((i, "#c8571b", 0.18) for i in injections),
     ]
     for panel, series in enumerate(panels):
-        suffix = _suffix(panel)
+        suffix = suffix_of(panel)
         for position, line in enumerate(series):
-            colour = _colour(position)
+            colour = colour_of(position)
             figure["data"].append(
-                _line(panel, line.name, colour)
+                line_of(panel, line.name, colour)
                 | {"x": line.seconds, "y": line.values, "showlegend": False}
                 | {"line": {"color": colour, "width": 1.5}, "marker": {"size": 3, "color": colour}}
             )
         if not series:
             figure["layout"]["annotations"].append(_nothing(suffix))
-            figure["data"].append(_line(panel, "", _INK) | {"x": [None], "y": [None]})
+            figure["data"].append(line_of(panel, "", INK) | {"x": [None], "y": [None]})
             figure["data"][-1]["showlegend"] = False
         figure["layout"][f"yaxis{suffix}"]["rangemode"] = "tozero"
         figure["layout"][f"xaxis{suffix}"]["title"] = {"text": "s", "standoff": 2}
@@ -199,18 +199,22 @@ def _telemetry(repeat: Repeat) -> Plot | None:
             _shade(suffix, interval, colour, opacity) for interval, colour, opacity in shades
         ]
     shading = "shaded: measured window" + ("; darker: injected request" if injections else "")
-    return Plot(f"{repeat.case}, {repeat.variant} r{repeat.repeat} ({shading})", figure, 250)
+    return Plot(f"{repeat.case}, {repeat.variant} r{repeat.repeat} ({shading})", figure, height)
 
 
 def _title(panel: str, series: list[Series]) -> str:
     """Return a panel's title, with the names of its lines in their colours."""
     if len(series) < 2:
         return panel
-    names = " ".join(
-        f'<span style="color:{_colour(position)}">{safe(line.name)}</span>'
-        for position, line in enumerate(series)
-    )
-    return f"{panel}<br><sup>{names}</sup>"
+    rows: list[list[str]] = []
+    used = _PANEL_CHARS
+    for position, line in enumerate(series):
+        if used + len(line.name) >= _PANEL_CHARS:
+            rows.append([])
+            used = 0
+        used += len(line.name) + 1
+        rows[-1].append(f'<span style="color:{colour_of(position)}">{safe(line.name)}</span>')
+    return panel + "".join(f"<br><sup>{' '.join(row)}</sup>" for row in rows)
 
 
 def _shade(suffix: str, interval: tuple[float, float], colour: str, opacity: float) -> Figure:
@@ -238,67 +242,3 @@ def _nothing(suffix: str) -> Figure:
         "x": 0.5,
         "y": 0.5,
     }
-
-
-def _grid(titles: Sequence[str], gap: float, height: int) -> Figure:
-    """Return an empty figure, one panel a title side by side; `gap` is a share of the width."""
-    axis = {"gridcolor": "#e6e6e6", "zeroline": False, "linecolor": "#999", "showline": True}
-    layout: Figure = {
-        "height": height,
-        "font": _FONT,
-        "paper_bgcolor": "#fff",
-        "plot_bgcolor": "#fff",
-        "margin": {"l": 48, "r": 16, "t": 46, "b": 40},
-        "legend": {"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0},
-        "hoverlabel": {"namelength": -1},
-        "annotations": [],
-        "shapes": [],
-    }
-    width = (1 - gap * (len(titles) - 1)) / len(titles)
-    for panel, title in enumerate(titles):
-        suffix, left = _suffix(panel), panel * (width + gap)
-        domain = [left, min(left + width, 1)]
-        layout[f"xaxis{suffix}"] = {
-            **axis, "domain": domain, "anchor": f"y{suffix}", "ticks": "outside",
-        }  # fmt: skip
-        layout[f"yaxis{suffix}"] = {**axis, "anchor": f"x{suffix}"}
-        layout["annotations"].append(
-            {
-                "text": title,
-                "showarrow": False,
-                "font": {"size": 13, "color": _INK},
-                "xref": "paper",
-                "yref": "paper",
-                "x": left + width / 2,
-                "y": 1,
-                "xanchor": "center",
-                "yanchor": "bottom",
-            }
-        )
-    return {"data": [], "layout": layout}
-
-
-def _line(panel: int, name: str, colour: str) -> Figure:
-    suffix = _suffix(panel)
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": safe(name),
-        "legendgroup": safe(name),
-        "line": {"color": colour, "width": 1.5},
-        "xaxis": f"x{suffix}",
-        "yaxis": f"y{suffix}",
-    }
-
-
-def _suffix(panel: int) -> str:
-    return "" if panel == 0 else str(panel + 1)
-
-
-def _colour(position: int) -> str:
-    return COLOURS[position % len(COLOURS)]
-
-
-def safe(label: str) -> str:
-    """Return a label that plotly shows as it is, whatever markup it holds."""
-    return escape(label, quote=False)

@@ -1,11 +1,12 @@
-"""Sections on what was done beside the cases: server, patches, baselines, captures."""
+"""Sections on what was done beside the cases: baselines, captures; and what figures mean."""
 
 from typing import Any
 
 from servemap.analysis.definitions import definitions
 from servemap.parsers.values import mapping, sequence, text
 from servemap.report.document import Cell, Section, Table, Tone, cell
-from servemap.report.numbers import bit_rate, plain, seconds
+from servemap.report.numbers import bit_rate, plain
+from servemap.report.reasons import reason_cell, reasons_of
 from servemap.report.run import Run
 
 _STATUS_TONES: dict[str, Tone] = {
@@ -25,119 +26,6 @@ def status_cell(record: dict[str, Any]) -> Cell:
     return Cell(_STATUS_WORDS.get(status, status), tone=_STATUS_TONES.get(status, ""))
 
 
-def reasons_of(record: dict[str, Any]) -> Cell:
-    """Return a record's reasons as one cell."""
-    return cell("; ".join(str(reason) for reason in sequence(record.get("reasons"))))
-
-
-def server(run: Run) -> Section:
-    """Launches, gates and patches of every variant."""
-    launches = [
-        [
-            Cell(variant),
-            status_cell(record),
-            cell(_engine(record)),
-            Cell(seconds(record.get("start_s"))),
-            cell(" ".join(map(str, sequence(record.get("argv"))))),
-            reasons_of(record),
-        ]
-        for variant, record in run.launches.items()
-    ]
-    gates = [
-        [
-            Cell(variant),
-            cell(check.get("name")),
-            Cell("pass", tone="good") if check.get("ok") is True else Cell("fail", tone="bad"),
-            cell(_words(check.get("evidence"))),
-            cell(None if check.get("ok") is True else check.get("remedy")),
-        ]
-        for variant, record in run.launches.items()
-        for check in map(mapping, sequence(mapping(record.get("gate")).get("checks")))
-    ]
-    tables = [
-        Table(
-            ["Variant", "Launch", "Engine", "Start", "Command line", "Reasons"],
-            launches,
-            frozenset({"Start"}),
-            "Launches",
-        )
-    ]
-    if gates:
-        tables.append(
-            Table(
-                ["Variant", "Gate", "Result", "Evidence", "Remedy"],
-                gates,
-                caption="Gates of the first start",
-            )
-        )
-    paragraphs = []
-    if patches := _patch_rows(run):
-        tables.append(
-            Table(
-                [
-                    "Variant",
-                    "Node",
-                    "Patch",
-                    "Status",
-                    "File",
-                    "sha256 before",
-                    "sha256 after",
-                    "Verified",
-                ],
-                patches,
-                caption="Patches applied",
-            )
-        )
-    else:
-        paragraphs.append("No variant of this run has patches.")
-    return Section("server", "Server, gates and patches", paragraphs, tables)
-
-
-def _engine(record: dict[str, Any]) -> str:
-    return " ".join(filter(None, (text(record.get("engine")), text(record.get("engine_version")))))
-
-
-def _words(value: Any) -> str:
-    """Return evidence, which a gate may give as text or as data, in one line."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_words(item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_words, value))
-    return "" if value is None else str(value)
-
-
-def _patch_rows(run: Run) -> list[list[Cell]]:
-    rows = []
-    for (variant, node), record in run.patches.items():
-        patches = record.get("patches")
-        named = (
-            [(str(name), mapping(item)) for name, item in patches.items()]
-            if isinstance(patches, dict)
-            else [(str(mapping(i).get("id", "")), mapping(i)) for i in sequence(patches)]
-        )
-        if not named and record.get("status") == "failed":
-            named = [("", {})]
-        for name, patch in named:
-            files = [mapping(item) for item in sequence(patch.get("files"))] or [{}]
-            verified = [mapping(item) for item in sequence(patch.get("verified"))]
-            passed = sum(item.get("ok") is True for item in verified)
-            for position, file in enumerate(files):
-                head = position == 0
-                rows.append(
-                    [
-                        Cell(variant if head else ""),
-                        Cell(node if head else ""),
-                        cell(name) if head else Cell(""),
-                        status_cell(record) if head else Cell(""),
-                        cell(file.get("path") or patch.get("target")),
-                        cell((text(file.get("sha256_before")) or "")[:12]),
-                        cell((text(file.get("sha256_after")) or "")[:12]),
-                        Cell(f"{passed} of {len(verified)}") if head else Cell(""),
-                    ]
-                )
-    return rows
-
-
 def baselines(run: Run) -> Section:
     """Communication baselines, each pair of nodes."""
     rows = []
@@ -155,11 +43,15 @@ def baselines(run: Run) -> Section:
                     Cell(" to ".join(pair) if results else "-"),
                     *(Cell(plain(rtt.get(p))) for p in ("p50", "p95", "p99", "max")),
                     Cell(bit_rate(result.get("bandwidth_bytes_per_s"))),
-                    cell(result.get("error")) if results else reasons_of(record),
+                    cell(_loads(record, pair)),
+                    reason_cell([result.get("error") or ""]) if results else reasons_of(record),
                 ]
             )
     if not rows:
-        return Section("baselines", "Communication baselines", ["No baseline was measured."])
+        names = planned(run, "baselines")
+        none = f"Planned, not measured so far: {', '.join(names)}." if names else ""
+        none = none or "No baseline was planned or measured."
+        return Section("baselines", "Communication baselines", [none])
     columns = [
         "Baseline",
         "Status",
@@ -170,11 +62,30 @@ def baselines(run: Run) -> Section:
         "RTT P99 µs",
         "RTT max µs",
         "Bandwidth",
+        "Load before",
         "Reasons",
     ]
-    note = "Measured once, with no server on the cards"
+    note = (
+        "Measured once, with no server on the cards. Load before: how many processes each node was "
+        "busy with in the minute before; a busy node has slower figures"
+    )
     table = Table(columns, rows, frozenset(columns[4:9]), note)
     return Section("baselines", "Communication baselines", tables=[table])
+
+
+def _loads(record: dict[str, Any], pair: list[str]) -> str:
+    """Return the 1 min load averages of a pair's nodes before it was measured."""
+    known = mapping(record.get("load_before"))
+    loads = {name: text(known.get(name)) for name in pair}
+    return ", ".join(f"{name} {load.split()[0]}" for name, load in loads.items() if load)
+
+
+def planned(run: Run, kind: str) -> list[str]:
+    """Return what the phases of the campaign plan of a kind: `baselines` or `captures`."""
+    phases = map(mapping, sequence(run.campaign.get("phases")))
+    entries = [entry for phase in phases for entry in sequence(phase.get(kind))]
+    names = [mapping(entry).get("case") if kind == "captures" else entry for entry in entries]
+    return list(dict.fromkeys(str(name) for name in names if name))
 
 
 def captures(run: Run) -> Section:
@@ -190,7 +101,9 @@ def captures(run: Run) -> Section:
         for (variant, case), record in run.captures.items()
     ]
     if not rows:
-        return Section("captures", "Captures", ["No capture was planned or taken."])
+        names = planned(run, "captures")
+        none = f"Planned, not taken so far: {', '.join(names)}." if names else ""
+        return Section("captures", "Captures", [none or "No capture was planned or taken."])
     table = Table(["Variant", "Case", "Kind", "Status", "Reasons"], rows)
     note = "A capture shows where time goes inside a few engine steps; its timings are not results."
     return Section("captures", "Captures", [note], [table])

@@ -9,7 +9,7 @@ from typing import Any
 import servemap
 from servemap.model.canon import write_text_atomic
 from servemap.parsers.values import text
-from servemap.report import effects, environment, gaps, plots, records, results
+from servemap.report import effects, environment, gaps, plots, records, results, servers
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
 from servemap.report.markdown import to_markdown
@@ -25,7 +25,7 @@ def render(run_dir: Path, plan_rows: Sequence[dict[str, Any]], *, partial: bool 
     Args:
         run_dir: results/RUN.
         plan_rows: what was planned, as {variant, case, repeat}.
-        partial: the campaign has not ended in good order; no declared output is written.
+        partial: not all that is planned was measured; no declared output is written.
 
     Raises:
         OSError: the report cannot be written.
@@ -44,11 +44,7 @@ def build(run: Run, partial: bool) -> Document:
     """Return the report as a document."""
     banners = []
     if partial:
-        done = sum(repeat.status != "not_run" for repeat in run.repeats)
-        banners.append(
-            f"Partial report: the campaign has not ended in good order; {done} of "
-            f"{len(run.repeats)} planned repeats were tried."
-        )
+        banners.append(f"Partial report: {progress(run)}.")
     if run.simulated:
         banners.append(f"Simulated, not measured: {', '.join(run.simulated)}.")
     created = moment(run.manifest.get("created_ns"), run.zone)
@@ -81,7 +77,7 @@ def build(run: Run, partial: bool) -> Document:
             effects.telemetry(run, drawn, left_out),
             records.baselines(run),
             records.captures(run),
-            records.server(run),
+            servers.server(run),
             gaps.failures(run),
             gaps.not_measured(run),
             environment.environment(run),
@@ -89,6 +85,18 @@ def build(run: Run, partial: bool) -> Document:
             gaps.problems(run),
         ],
     )
+
+
+def progress(run: Run) -> str:
+    """Return how far the planned repeats are: measured, failed, not run, not tried yet."""
+    counts = {"measured": 0, "failed": 0, "tried but not run": 0, "not tried or interrupted": 0}
+    words = {"ok": "measured", "failed": "failed", "not_run": "tried but not run"}
+    for repeat in run.repeats:
+        recorded = repeat.meta or repeat.status == "failed"
+        word = words.get(repeat.status, "failed") if recorded else "not tried or interrupted"
+        counts[word] += 1
+    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return f"of {len(run.repeats)} planned repeats {said or 'none is known'}"
 
 
 def _none_drawn(run: Run) -> list[str]:

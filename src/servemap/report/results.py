@@ -1,13 +1,18 @@
 """Sections on what was measured: summary, cases, repeats, interference, telemetry tables."""
 
+from typing import Any
+
 from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import change_percent
 from servemap.analysis.summary import Row
 from servemap.parsers.values import mapping, text
 from servemap.report.document import MISSING, Cell, Section, Table, Tile, Tone, cell
+from servemap.report.marks import marks
 from servemap.report.numbers import change, percent, plain, seconds
+from servemap.report.reasons import reason_cell
 from servemap.report.run import Run, engine_of
+from servemap.report.servers import gate_checks, gate_result, gates_in_words
 
 # Column, figure, and whether more is better.
 CASE_FIGURES: tuple[tuple[str, str, bool], ...] = (
@@ -38,6 +43,8 @@ def summary(run: Run) -> Section:
         ("Model", text(model.get("name")) or text(model.get("path"))),
         ("Engine", engine_of(run)),
         ("Nodes", names),
+        ("Load client runs on", _load_node(nodes, run)),
+        ("Gates of the first starts", gates_in_words(run)),
         ("Lengths", _scale(run)),
         ("Variants", ", ".join(run.variants)),
         ("Cases", f"{len(run.cases)}, with {len(run.repeats)} planned repeats"),
@@ -70,7 +77,27 @@ def summary(run: Run) -> Section:
         "Top line of each variant: means over valid repeats, with the case they come from",
     )
     facts = Table(["What was run", ""], [[Cell(k), cell(v)] for k, v in what])
-    return Section("summary", "Summary", _warnings(run), [facts, top], tiles=tiles)
+    return Section("summary", "Summary", [*marks(run), *_warnings(run)], [facts, top], tiles=tiles)
+
+
+def _load_node(nodes: list[dict[str, Any]], run: Run) -> str | None:
+    """Return the node that the load was made on: the head where the campaign names none."""
+    head = next((text(node.get("id")) for node in nodes if node.get("role") == "head"), None)
+    return text(run.campaign.get("load_node")) or head
+
+
+def _adopted(run: Run) -> list[str]:
+    names = [
+        f"{repeat.variant}/{repeat.case} r{repeat.repeat}"
+        for repeat in run.repeats
+        if repeat.meta.get("adopted") is True
+    ]
+    if not names:
+        return []
+    return [
+        f"Adopted: {', '.join(names)}. The controller died while the load ran on; the next one "
+        "finished the measurement."
+    ]
 
 
 def _scale(run: Run) -> str | None:
@@ -81,11 +108,15 @@ def _scale(run: Run) -> str | None:
 def _warnings(run: Run) -> list[str]:
     """What a reader must know before comparing variants."""
     once = sum(row["n"] == 1 for row in run.aggregates)
+    failed = sum(gate_result(check) == "fail" for _, check in gate_checks(run))
+    said = [f"Failed gates: {failed}; see the section on the server."] if failed else []
+    said += _adopted(run)
     if len(run.variants) < 2 or not once:
-        return []
+        return said
     return [
+        *said,
         f"{once} of {len(run.aggregates)} rows rest on a single measurement: a difference between "
-        "variants there may be noise. Repeat a case (repeats: 3) before acting on it."
+        "variants there may be noise. Repeat a case (repeats: 3) before acting on it.",
     ]
 
 
@@ -231,7 +262,8 @@ def spread(run: Run) -> Section:
         columns,
         rows,
         frozenset(columns[2:]),
-        "Mean with the 95 % interval (Student's t), and the coefficient of variation",
+        "Mean with the 95 % interval (Student's t; from three repeats on), and the coefficient of "
+        "variation",
     )
     each = Table(
         ["Case", "Variant", "Repeat", "Attempt", "Outcome", *(t for t, _ in figures), "Reasons"],
@@ -243,7 +275,7 @@ def spread(run: Run) -> Section:
                 cell(row["attempt"]),
                 Cell(outcome(repeat).replace("_", " "), tone=_TONES[outcome(repeat)]),
                 *(Cell(plain(row[f])) for _, f in figures),
-                cell(row["reasons"]),
+                reason_cell(repeat.reasons),
             ]
             for repeat, row in zip(run.repeats, run.rows, strict=True)
             if any((row["variant"], row["case"]) == (g["variant"], g["case"]) for g in repeated)
@@ -256,5 +288,7 @@ def spread(run: Run) -> Section:
 
 def _mean_and_interval(row: Row, figure: str) -> Cell:
     low, high = row[f"{figure}_ci95_low"], row[f"{figure}_ci95_high"]
-    note = "" if low is None else f"{plain(low)} to {plain(high)}"
+    # Of two repeats the interval is many times their distance: it says nothing.
+    shown = low is not None and row[f"{figure}_n"] > 2
+    note = f"{plain(low)} to {plain(high)}" if shown else ""
     return Cell(plain(row[f"{figure}_mean"]), note)

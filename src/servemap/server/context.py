@@ -1,6 +1,7 @@
 """What every stage that drives a server needs: the plan, the nodes, the run's folders."""
 
 import os
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,9 @@ from servemap.model.resolve import variant_server
 from servemap.model.server_spec import NodeSpec, Secret, ServerSpec
 from servemap.nodes.base import Node
 from servemap.nodes.local import LocalNode
+
+REMOTE_PYTHON = "python3"
+"""Interpreter of a server on another machine where the spec names none."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,10 @@ class Context:
         `model.checks` sees to.
         """
         return str(Path.cwd()) if self.nodes[node_id].here else "/"
+
+    def python_on(self, node_id: str) -> str:
+        """Return the interpreter of a server on a node where the spec names none."""
+        return sys.executable if self.nodes[node_id].here else REMOTE_PYTHON
 
     def server(self, variant: str) -> ServerSpec:
         """Return a variant's server spec."""

@@ -35,3 +35,24 @@ def read_events(run_dir: Path) -> list[dict[str, Any]]:
         if isinstance(event, dict):
             events.append(event)
     return events
+
+
+def session_lines(events: list[dict[str, Any]]) -> list[str]:
+    """Return the events of the newest session, a line each: time in UTC, event, its facts."""
+    begins = [n for n, event in enumerate(events) if event.get("event") == "session_begin"]
+    return [_line(event) for event in events[begins[-1] if begins else 0 :]]
+
+
+def _line(event: dict[str, Any]) -> str:
+    t_ns = event.get("t_ns")
+    when = (
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(t_ns / 1e9))
+        if isinstance(t_ns, int)
+        else "-"
+    )
+    facts = [
+        f"{key}={json.dumps(value, ensure_ascii=False)}"
+        for key, value in event.items()
+        if key not in ("t_ns", "event") and value not in (None, [], {})
+    ]
+    return " ".join([when, str(event.get("event")), *facts]) + "\n"

@@ -1,5 +1,6 @@
 """Frozen facts of the nodes: taken once, compared before every start of a server."""
 
+import json
 import subprocess
 import sys
 import time
@@ -19,9 +20,10 @@ from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Secret
 from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
-from servemap.onnode.redact import REDACTED, redact_text
+from servemap.onnode.redact import REDACTED
 from servemap.server.container.images import images_there
 from servemap.server.context import Context
+from servemap.server.engine_facts import engine_drift, engine_request
 
 FACTS_TIMEOUT_S = 600.0
 """Checksums of a large model are read once; later calls take them from the cache."""
@@ -42,7 +44,8 @@ def take_facts(context: Context, node_id: str) -> dict[str, Any]:
     for path in (campaign.model.path, *campaign.freeze.files):
         argv += ["--model", path]
     argv += ["--env-prefix", ",".join(campaign.freeze.env_prefixes)]
-    facts = _facts(node, *argv)
+    engine = engine_request(context, node_id)
+    facts = _facts(node, *argv, "--engine", text=json.dumps(engine))
     environment = facts.get("env")
     if isinstance(environment, dict):
         hidden = secret_names(campaign)
@@ -70,8 +73,8 @@ def take_state(context: Context, node_id: str) -> dict[str, Any]:
     return _facts(context.nodes[node_id], "--state")
 
 
-def _facts(node: Node, *args: str) -> dict[str, Any]:
-    facts = agent_json(node, "facts", *args, timeout_s=FACTS_TIMEOUT_S)
+def _facts(node: Node, *args: str, text: str | None = None) -> dict[str, Any]:
+    facts = agent_json(node, "facts", *args, timeout_s=FACTS_TIMEOUT_S, text=text)
     if not isinstance(facts, dict):
         raise NodeError(
             f"the agent gave no facts: {str(facts)[:100]}",
@@ -101,7 +104,6 @@ def workflow_facts() -> dict[str, Any]:
         "tree_clean": None if status is None else status == "",
         "changed_files": (status or "").splitlines()[:50],
         "python": sys.version.split()[0],
-        "argv": [redact_text(word) for word in sys.argv],
         "packages": {item.metadata["Name"]: item.version for item in distributions()},
     }
 
@@ -137,6 +139,7 @@ def drift(frozen_facts: dict[str, Any], now: dict[str, Any]) -> list[str]:
     for name, version in _packages(frozen_facts).items():
         if (current := _packages(now).get(name)) != version:
             found.append(f"package {name} was {version}, is {current or 'gone'}")
+    found += engine_drift(frozen_facts, now)
     models_before, models_after = _models(frozen_facts), _models(now)
     for path, error in _model_errors(now).items() - _model_errors(frozen_facts).items():
         if not any(name.startswith(f"{path}:") for name in models_before):  # else they are gone

@@ -86,6 +86,13 @@ def test_figures_of_an_older_attempt_or_spec_are_not_shown(tmp_path: Path) -> No
     assert "512.3" not in table
 
 
+def test_what_was_marked_instead_of_refused_is_seen(tmp_path: Path) -> None:
+    write(tmp_path, {**OK, "server": {"drift": ["rails: n2: eth9 is down"]}}, VALID)
+    assert "valid, marked" in result_table(tmp_path, [ROW])
+    write(tmp_path, {**OK, "server": {"drift": []}}, VALID)
+    assert "marked" not in result_table(tmp_path, [ROW])
+
+
 def test_a_repeat_of_another_configuration_is_not_valid(tmp_path: Path) -> None:
     write(tmp_path, {**OK, "spec_sha256": "old"}, VALID)
     assert failures(tmp_path, [{**ROW, "spec_sha256": "old"}]) == []

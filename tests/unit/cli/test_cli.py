@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ from servemap.cli_show import (
     unfinished,
 )
 from servemap.measure.record import close_attempt, open_attempt
+from servemap.measure.setup import load_context
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
+from servemap.model.canon import write_json_atomic
+from servemap.model.errors import NodeError, ResultsError
 from servemap.model.plan import PhaseItems
+from servemap.nodes.identity import identify
 from servemap.server.context import Context
 from servemap.server.hold.leftover import LeftServer, NotAsked
-from servemap.server.hold.manifest import write_manifest
+from servemap.server.hold.manifest import check_manifest, write_manifest
 from servemap.server.locks import describe_self
 from servemap.server.stop import stop_request
 from tests.fakes import FakeNode, campaign, fake_context
@@ -188,7 +193,7 @@ def test_table_gate_verify(servemap: Any, context: Context) -> None:
     assert "250" in said, "TTFT in ms"
     assert "not measured" in said
     code, said = servemap("gate")
-    assert (code, said) == (1, "few/c r1: not measured\n")
+    assert (code, said) == (1, "baseline net: not measured\nfew/c r1: not measured\n")
     assert servemap("verify") == (0, "every raw file is as it was recorded\n")
     (folder / "attempts/001/raw/requests.jsonl").write_text("[]\n")
     code, said = servemap("verify")
@@ -359,3 +364,43 @@ def test_what_a_status_says() -> None:
     idle = status_lines(Live(False, {}, None, None, None), ROWS)
     assert idle.startswith("not running")
     assert "expected to end" not in idle
+
+
+def test_plan_refuses_a_run_of_other_nodes_with_the_words_of_a_real_run(
+    servemap: Any, context: Context
+) -> None:
+    nodes = [{"id": "n1", "role": "head", "address": "10.0.0.9"}]
+    Path("c.yaml").write_text(yaml.safe_dump(campaign(nodes=nodes)))
+    with pytest.raises(ResultsError) as refused:
+        check_manifest(context.run_dir, load_context(campaign(nodes=nodes)).plan.campaign)
+    assert servemap("plan", "--configfile", "c.yaml") == (1, f"error: {refused.value}\n")
+
+
+def test_gate_and_status_tell_of_baselines(servemap: Any, context: Context) -> None:
+    record = context.run_dir / "baselines/net.json"
+    assert "baselines: 0 of 1 measured\nbaseline net: not measured" in servemap("status")[1]
+    reason = str(NodeError("no route to host", "n1 to n2", "see to the firewall"))
+    write_json_atomic(record, {"status": "failed", "reasons": [reason]})
+    wanted = "baseline net: failed: no route to host (n1 to n2); to do: see to the firewall"
+    assert wanted in servemap("gate")[1].splitlines()
+    write_json_atomic(record, {"status": "ok", "reasons": []})
+    code, said = servemap("gate")
+    assert (code, "baseline net" in said) == (1, False)
+    assert "baselines: 1 of 1 measured" in servemap("status")[1]
+
+
+def test_status_names_the_load_that_a_dead_controller_left(servemap: Any, context: Context) -> None:
+    attempt = open_attempt(context.run_dir / "cases/baseline/c/r1", {})
+    with subprocess.Popen(["sleep", "60"]) as client:
+        try:
+            process = identify(client.pid)
+            assert process is not None
+            attempt.note({"client": asdict(process)})
+            said = servemap("status")[1]
+        finally:
+            client.kill()
+    assert (
+        "node n1: the load client of baseline/c/r1/attempts/001 still runs, "
+        f"pid {client.pid}; `snakemake` takes it up again" in said
+    )
+    assert "the load client" not in servemap("status")[1]

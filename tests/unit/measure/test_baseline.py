@@ -9,6 +9,7 @@ import pytest
 from servemap.measure import baseline
 from servemap.measure.baseline import run_baseline
 from servemap.measure.capture import run_capture
+from servemap.measure.progress import baseline_line
 from servemap.model.attempts import read_records, state, token
 from servemap.model.errors import ConnectionLostError, LaunchError, NodeError
 from servemap.nodes.base import ProcessId
@@ -170,3 +171,20 @@ def test_a_capture_says_why_there_is_none(node: FakeNode, engine: str) -> None:
     assert (record["status"], record["kind"]) == ("not_available", "torch")
     assert len(record["reasons"][0]) > 20
     assert record["spec_sha256"] == context.plan.spec_sha256("capture", "baseline", "c")
+
+
+def test_the_load_of_every_node_before_is_recorded(node: FakeNode) -> None:
+    context, other = two_nodes(node)
+    other.on_run["/proc/loadavg"] = lambda argv: "garbage"
+    assert run(context)["load_before"] == {"n1": "0.50 0.25 0.10", "n2": None}
+
+
+def test_a_baseline_is_said_in_one_line() -> None:
+    good = {"name": "net", "status": "ok", "results": [{}, {}], "reasons": []}
+    assert baseline_line(good) == "baseline net: ok, 2 pairs of nodes"
+    error = str(NodeError("no route", "n1 to n2", "see to the firewall"))
+    bad = {**good, "status": "failed", "results": [{}], "reasons": [error, "x"]}
+    assert baseline_line(bad) == (
+        "baseline net: failed, 1 pair of nodes: no route (n1 to n2); to do: see to the firewall "
+        "(and 1 more)"
+    )

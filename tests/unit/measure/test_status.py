@@ -165,9 +165,10 @@ def test_lines_of_progress(context: Context) -> None:
     }  # fmt: skip
     line = case_line(context.plan, Job("few", "c", 1, 1), meta)
     assert line == "[2/2] few/c r1: ok, 3/4 requests, window 2.0 s"
-    failed = {"status": "not_run", "reasons": ["why\n  where"], "counts": None, "segments": []}
+    failed = {"status": "not_run", "counts": None, "segments": [],
+              "reasons": ["why\n  where: n1:/srv\n  remedy: mend it", "other"]}  # fmt: skip
     assert case_line(context.plan, Job("baseline", "c", 1, 1), failed) == (
-        "[1/2] baseline/c r1: not_run: why"
+        "[1/2] baseline/c r1: not_run: why (n1:/srv); to do: mend it"
     )
 
 

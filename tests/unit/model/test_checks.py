@@ -106,6 +106,53 @@ PHASE = {"id": "phase1", "cases": ["one"]}
             id="two heads",
         ),
         pytest.param(
+            {
+                "nodes": [
+                    {"id": "n1", "address": "Node.example"},
+                    {"id": "n2", "role": "worker", "address": "node.example"},
+                ]
+            },
+            "nodes 'n1' and 'n2' have the address node.example",
+            "nodes.n2.address",
+            id="one address twice",
+        ),
+        pytest.param(
+            {
+                "model": {"name": "m", "path": "/m", "context": 4096},
+                "nodes": [
+                    {"id": "n1", "address": "10.0.0.1", "host": "h", "transport": "ssh"},
+                    {
+                        "id": "n2",
+                        "address": "10.0.0.2",
+                        "host": "h",
+                        "transport": "ssh",
+                        "role": "worker",
+                    },
+                ],
+            },
+            "nodes 'n1' and 'n2' have the same way by ssh, h port 22",
+            "nodes.n2.host",
+            id="one way twice",
+        ),
+        pytest.param(
+            {"nodes": [{"id": "n1", "python": "/usr/bin/python3.8"}]},
+            "python is for ssh, and the node is reached as local",
+            "nodes.n1.python",
+            id="interpreter of the agent on a local node",
+        ),
+        pytest.param(
+            {
+                "nodes": [
+                    {"id": "n1", "address": "10.0.0.1"},
+                    {"id": "n2", "role": "worker", "address": "10.0.0.2"},
+                ],
+                "server": {"engine": "vllm", "nodes": ["n1", "n2"], "port": 29500},
+            },
+            "clients and ranks would meet on the same port of the head, 29500",
+            "server.master_port",
+            id="ports that collide",
+        ),
+        pytest.param(
             {"server": {"engine": "vllm", "nodes": ["n3"]}},
             "there is no node 'n3'",
             "server.nodes",

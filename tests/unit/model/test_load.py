@@ -62,9 +62,9 @@ def test_the_minimal_campaign_is_one() -> None:
         ("phases.0.id", "phase-1", "(value: 'phase-1')"),
         ("server.env", {"A-B": "1"}, "env.A-B"),
         ("scale", {"tokens_per_k": 0}, "(value: 0)"),
-        ("cases.0.kind", "mixd", "cases.0.kind: must be one of 'fixed', 'mixed' (value: 'mixd')"),
+        ("cases.0.kind", "mixd", "cases.c.kind: must be one of 'fixed', 'mixed' (value: 'mixd')"),
         ("cases", [3], "cases.0: must be a mapping with the keys of a case (value: 3)"),
-        ("cases.0.warmup", "x", "cases.0.warmup: must be 'same', 'short' or 'none' (value: 'x')"),
+        ("cases.0.warmup", "x", "cases.c.warmup: must be 'same', 'short' or 'none' (value: 'x')"),
         ("server.env", {"A": 1}, "server.env.A: must be text or {secret: NAME}"),
         ("server.args", {"a": {"b": 1}}, "server.args.a: must be true, false, a number, text"),
         ("server.topology", 3, "server.topology: must be a mapping of keys to values (value: 3)"),
@@ -73,7 +73,7 @@ def test_the_minimal_campaign_is_one() -> None:
         ("slo", {"ttft_s": -1}, "slo.ttft_s: must be greater than or equal to 0 (value: -1)"),
         ("limits", {"eror_share": 1}, "limits.eror_share: unknown key"),
         ("cases.0.isl", "9" * 400, "is not a length"),
-        ("cases.0.repeats", 1001, "cases.0.repeats: must be less than or equal to 1000"),
+        ("cases.0.repeats", 1001, "cases.c.repeats: must be less than or equal to 1000"),
         ("cases.0.num_prompts", 10_000_001, "less than or equal to 10000000"),
         ("cases.0.concurrency", 65_536, "less than or equal to 65535"),
         ("cases.0.min_window_s", 604_801, "less than or equal to 604800"),
@@ -125,8 +125,9 @@ def test_a_number_is_finite(path: str, key: str, number: float) -> None:
         value = {"uncached_input": 1, "cached_input": 1, **value}
     with pytest.raises(ConfigError) as error:
         parse_campaign(changed(path, value))
-    assert error.value.where == f"configuration, key {path}.{key}"
-    assert f"{path}.{key}: must be " in error.value.what
+    said = "cases.c" if path == "cases.0" else path
+    assert error.value.where == f"configuration, key {said}.{key}"
+    assert f"{said}.{key}: must be " in error.value.what
     assert error.value.remedy
 
 
@@ -290,3 +291,25 @@ def test_an_inventory_holds_nothing_else(tmp_path: Path) -> None:
         assemble({"inventory": str(path)})
     assert "'model'" in error.value.what
     assert error.value.where == str(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "where", "remedy"),
+    [
+        ("nodes.0", {"id": "w1", "adress": "10.0.0.1"}, "nodes.w1.adress", "did you mean address?"),
+        ("nodes.0", {"id": "w1", "quite_other": 1}, "nodes.w1.quite_other", "remove the key"),
+        ("nodes.0", {"id": 7, "adress": "10.0.0.1"}, "nodes.0.id", "give a value"),
+        ("nodes.0", {"id": "a\nb", "adress": "x"}, "nodes.0.", ""),
+        ("server.enigne", "x", "server.enigne", "did you mean engine?"),
+        ("server.settings", {"max_activ": 2}, "server.settings.max_activ", "mean max_active?"),
+        ("cases.0.concurency", 2, "cases.c.concurency", "did you mean concurrency?"),
+        ("rnu", 1, "rnu", "did you mean run?"),
+    ],
+)
+def test_a_key_is_named_by_its_entry_and_the_one_that_was_meant_is_offered(
+    key: str, value: Any, where: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_campaign(changed(key, value))
+    assert error.value.where.startswith(f"configuration, key {where}")
+    assert remedy in error.value.remedy

@@ -3,10 +3,13 @@
 import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from servemap.model.errors import NodeError
 from servemap.nodes.ssh_command import LAUNCHER, NAME, program, write
+from servemap.nodes.ssh_keys import known_hosts_file
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 
@@ -54,3 +57,12 @@ def test_names_of_variables() -> None:
     assert NAME.fullmatch("A_1")
     assert not NAME.fullmatch("1A")
     assert not NAME.fullmatch("A;B")
+
+
+def test_a_missing_file_of_host_keys_names_the_command_that_writes_it(tmp_path: Path) -> None:
+    missing = tmp_path / "known_hosts"
+    with pytest.raises(NodeError) as caught:
+        known_hosts_file(str(missing), "10.0.0.1", 2222)
+    assert caught.value.where == str(missing)
+    assert f"`ssh-keyscan -p 2222 10.0.0.1 >> {missing}`" in caught.value.remedy
+    assert "compare" in caught.value.remedy

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from servemap.nodes.agent_zip import build_agent
 from servemap.onnode import survey_fabric, survey_host, survey_software
+from servemap.onnode.ident import machine_boot_id
 from tests.parts import need
 
 
@@ -179,10 +180,32 @@ def test_made_up_fabric(tmp_path: Path) -> None:
         "amdgpu": False,
     }
     assert found["kernel"] == {
+        "hostname": socket.gethostname(),
+        "boot_id": machine_boot_id(),
         "release": "5.15.0-25",
         "nvidia_driver": "NVRM version: NVIDIA UNIX Open Kernel Module",
     }
     assert found["perf_event_paranoid"] == {"level": 4, "reason": None}
+
+
+def test_an_address_of_this_machine_and_one_that_is_not() -> None:
+    assert survey({"address": "127.0.0.1"})["address"] == {"ours": True, "reason": None}
+    found = survey({"address": "192.0.2.1"})["address"]
+    assert (found["ours"], found["reason"]) == (False, "Cannot assign requested address")
+    assert survey({})["address"] is None
+
+
+def test_an_interpreter_and_its_modules(tmp_path: Path) -> None:
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine/__init__.py").write_text("raise SystemExit('it must not be imported')")
+    request = {"python": sys.executable, "modules": ["engine", "none_such"]}
+    asked = [{**request, "root": root} for root in (str(tmp_path), None)]
+    found, without = survey({"engines": asked})["engines"]
+    assert found["modules"] == {"engine": str(tmp_path / "engine/__init__.py"), "none_such": None}
+    assert found["packages"]["pytest"]
+    assert without["modules"]["engine"] is None
+    (broken,) = survey({"engines": [{**request, "python": "/no/python", "root": None}]})["engines"]
+    assert "not on PATH" in broken["error"]
 
 
 def test_a_machine_without_any_of_it(tmp_path: Path) -> None:

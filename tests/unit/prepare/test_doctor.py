@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from servemap.engines import embedded
 from servemap.measure.setup import load_context
 from servemap.model.errors import ConnectionLostError
 from servemap.model.server_spec import NodeSpec
@@ -19,8 +21,15 @@ from servemap.nodes.clock import ClockOffset
 from servemap.prepare import survey
 from servemap.prepare.doctor import HERE, examine
 from servemap.prepare.lines import Line
+from servemap.server.launch.boots import Boot, write_boot
 from tests.fakes import FarNode, campaign
 from tests.unit.cli.test_cli import call
+
+ENGINE = {
+    "engine": "llamacpp",
+    "python": sys.executable,
+    "package": {"name": "llamaserve", "root": str(Path(embedded.__file__).parent)},
+}
 
 
 class ToldNode(FarNode):
@@ -44,6 +53,9 @@ class ToldNode(FarNode):
         if argv[-1] != "survey" or done.code:
             return done
         found = json.loads(done.stdout)
+        # Each is a machine of its own, and has the address that the campaign gives.
+        found["kernel"] = {"hostname": self.name, "boot_id": "b", "release": "6.1"}
+        found["address"] = {"ours": True, "reason": None}
         self._change(found)
         return replace(done, stdout=json.dumps(found))
 
@@ -69,7 +81,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             {"id": "head", "transport": "ssh", "address": "10.0.0.1"},
         ],
         model={"name": "m", "path": str(model), "context": 2048},
-        server={"engine": "llamacpp", "port": free_port(), "nodes": ["head", "worker"]},
+        server={**ENGINE, "port": free_port(), "nodes": ["head", "worker"]},
     )
 
 
@@ -173,6 +185,60 @@ def test_nodes_that_differ(two: dict[str, Any], tmp_path: Path) -> None:
     assert {line.state for line in examine(load_context(two), same)} <= {"ok", "warn"}
 
 
+def test_machines_and_engines_that_differ(two: dict[str, Any], tmp_path: Path) -> None:
+    def kernel(found: dict[str, Any]) -> None:
+        found["kernel"]["release"] = "5.4"
+        found["address"] = {"ours": False, "reason": "Cannot assign requested address"}
+        found["engines"][0]["packages"]["xllamacpp"] = "0.0.1"
+
+    found = by_check(examine(load_context(two), nodes_of(tmp_path, worker=kernel)))
+    failed = {key for key, line in found.items() if line.state == "FAIL"}
+    assert failed == {("worker", check) for check in ("machine", "address", "engine")}
+    assert found["worker", "machine"].seen == "kernel 5.4 here and 6.1 on head"
+    assert "10.0.0.2 is no address of this machine" in found["worker", "address"].seen
+    assert "differs from that of head: xllamacpp 0.0.1 (there " in found["worker", "engine"].seen
+    assert "llamaserve, xllamacpp in " in found["head", "engine"].seen
+
+
+def test_one_machine_as_two_nodes(two: dict[str, Any], tmp_path: Path) -> None:
+    def same(found: dict[str, Any]) -> None:
+        found["kernel"]["hostname"] = "head"
+
+    found = by_check(examine(load_context(two), nodes_of(tmp_path, worker=same)))
+    assert found["worker", "machine"].seen == "it is the same machine as head, head"
+    assert found["worker", "machine"].state == "FAIL"
+
+
+def test_an_interpreter_without_the_engine(two: dict[str, Any], tmp_path: Path) -> None:
+    del two["server"]["package"]
+    found = by_check(examine(load_context(two), nodes_of(tmp_path)))
+    assert found["head", "engine"].state == "FAIL"
+    assert "has no module llamaserve" in found["head", "engine"].seen
+    two["server"]["python"] = "/no/python"
+    found = by_check(examine(load_context(two), nodes_of(tmp_path)))
+    assert "/no/python is not on PATH" in found["worker", "engine"].seen
+    assert "server.python" in found["worker", "engine"].remedy
+
+
+def test_a_port_that_the_runs_own_server_holds(two: dict[str, Any], tmp_path: Path) -> None:
+    context = load_context(two)
+    boot = Boot("baseline", "b1", "s1", "f", [], 1, 5)
+    write_boot(context.run_dir, boot)
+
+    def held(boot_id: str | None) -> Callable[[dict[str, Any]], None]:
+        row = {"port": 1, "address": "127.0.0.1", "uid": 0, "pid": 7, "comm": "python"}
+        return lambda found: found.update(ports=[{**row, "boot_id": boot_id}])
+
+    for boot_id, state, said in (
+        ("b1", "warn", "a server that servemap started, of this run (start b1)"),
+        ("b2", "FAIL", "a server that servemap started, of another run (start b2)"),
+        (None, "FAIL", "pid 7 (python)"),
+    ):
+        found = by_check(examine(context, nodes_of(tmp_path, head=held(boot_id))))
+        assert found["head", "ports"].state == state
+        assert said in found["head", "ports"].seen
+
+
 def test_the_runtime_that_does_not_answer(two: dict[str, Any], tmp_path: Path) -> None:
     two["server"]["container"] = {"image": "i:1"}
 
@@ -210,7 +276,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple
     """The command in a folder with a campaign on this machine."""
     monkeypatch.chdir(tmp_path)
     Path("model.gguf").write_text("x")
-    server = {"engine": "llamacpp", "port": free_port()}
+    server = {**ENGINE, "port": free_port()}
     Path("c.yaml").write_text(yaml.safe_dump(campaign(server=server)))
     monkeypatch.setenv("COLUMNS", "200")
     return lambda capsys, *args: call(capsys, monkeypatch, *args)

@@ -2,17 +2,25 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from servemap.engines import embedded
 from servemap.measure.setup import load_context
 from servemap.prepare.doctor import examine
 from servemap.prepare.lines import Line
 from tests.fakes import campaign
 from tests.unit.nodes.sshd import Sshd, free_port, keygen
+
+ENGINE = {
+    "engine": "llamacpp",
+    "python": sys.executable,
+    "package": {"name": "llamaserve", "root": str(Path(embedded.__file__).parent)},
+}
 
 
 @pytest.fixture
@@ -34,7 +42,7 @@ def look(sshd: Sshd, tmp_path: Path, **keys: Any) -> dict[str, Line]:
     config = campaign(
         nodes=[{**node, "role": "head"}],
         model={"name": "m", "path": str(model), "context": 2048},
-        server={"engine": "llamacpp", "port": free_port()},
+        server={**ENGINE, "port": free_port()},
     )
     lines = examine(load_context(config))
     return {line.check: line for line in lines if line.node == "far"}

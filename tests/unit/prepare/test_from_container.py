@@ -20,7 +20,7 @@ from servemap.model.server_spec import NodeSpec, Secret
 from servemap.nodes.base import Node
 from servemap.onnode import survey_software
 from servemap.prepare.from_container import draft_from_container
-from servemap.prepare.node_draft import node_specs, rails_of
+from servemap.prepare.node_draft import SshOptions, node_specs, rails_of
 from tests.fakes import FarNode
 from tests.parts import need
 from tests.unit.cli.test_cli import call
@@ -93,7 +93,9 @@ def planned(text: str) -> Campaign:
 
 def test_two_nodes(docker: Any, connector: Any) -> None:
     docker(inspected())
-    text = draft_from_container("served", "10.0.0.1,gpu-b", "bench", "docker", connector)
+    text = draft_from_container(
+        "served", "10.0.0.1,gpu-b", SshOptions("bench"), "docker", connector
+    )
     campaign = planned(text)
     assert [(node.id, node.role, node.address, node.user) for node in campaign.nodes] == [
         ("10-0-0-1", "head", "10.0.0.1", "bench"),
@@ -121,11 +123,21 @@ def test_two_nodes(docker: Any, connector: Any) -> None:
     assert "context: 4096  # CHANGE" in text, "no server answers on port 1"
 
 
+def test_the_way_to_the_nodes_is_written_down(docker: Any, connector: Any) -> None:
+    docker(inspected())
+    ssh = SshOptions("bench", 2222, "~/.ssh/lab key", "/k/known", "gate@10.0.0.9")
+    text = draft_from_container("served", "10.0.0.1,gpu-b", ssh, "docker", connector)
+    for node in planned(text).nodes:
+        assert (node.port, node.key_file, node.known_hosts, node.jump) == (
+            2222, "~/.ssh/lab key", "/k/known", "gate@10.0.0.9",
+        )  # fmt: skip
+
+
 def test_this_machine_and_its_server(docker: Any, serve: Any) -> None:
     page = {"data": [{"id": "served-name", "max_model_len": 8192}]}
     port = serve({"/v1/models": page})
     docker(inspected(Args=["vllm", "serve", "/models/x", "--port", str(port)]))
-    text = draft_from_container("served", "local", None, "docker")
+    text = draft_from_container("served", "local", SshOptions(), "docker")
     campaign = planned(text)
     assert campaign.nodes[0].transport == "local"
     assert (campaign.model.name, campaign.model.context) == ("served-name", 8192)
@@ -137,12 +149,12 @@ def test_a_model_of_the_hub(docker: Any) -> None:
     cache = {"Type": "bind", "Source": "/hf", "Destination": "/root/.cache/huggingface"}
     args = ["vllm", "serve", "org/name", "--port", "1"]
     docker(inspected(Args=args, Mounts=[cache]))
-    campaign = planned(draft_from_container("served", "local", None, "docker"))
+    campaign = planned(draft_from_container("served", "local", SshOptions(), "docker"))
     assert campaign.model.path == "/hf/hub/models--org--name"
     assert campaign.server.container is not None
     assert campaign.server.container.model_path == "org/name"
     docker(inspected(Args=args, Mounts=[]))
-    text = draft_from_container("served", "local", None, "docker")
+    text = draft_from_container("served", "local", SshOptions(), "docker")
     assert planned(text).model.path == "/CHANGE/name"
     assert "# CHANGE: no mount holds org/name" in text
 
@@ -152,25 +164,25 @@ def test_a_server_that_was_started_by_hand(docker: Any) -> None:
         "PID  COMMAND\n7  bash\n9  /usr/bin/python3 /usr/bin/vllm serve /models/x --port 1 -tp 2\n"
     )
     docker(inspected(Path="sleep", Args=["infinity"]), top=top)
-    text = draft_from_container("served", "local", None, "docker")
+    text = draft_from_container("served", "local", SshOptions(), "docker")
     assert planned(text).server.topology.tp == 2
     assert "# CHANGE: the server was started by hand" in text
     docker(inspected(Path="sleep", Args=["infinity", "hf_abcdefghijkl"]))
     with pytest.raises(ConfigError, match="no vLLM and no SGLang server") as caught:
-        draft_from_container("served", "local", None, "docker")
+        draft_from_container("served", "local", SshOptions(), "docker")
     assert SECRETS[0] not in str(caught.value)
 
 
 def test_a_runtime_that_wants_sudo(docker: Any) -> None:
     docker(inspected(), denied=True)
-    text = draft_from_container("served", "local", None, "docker")
+    text = draft_from_container("served", "local", SshOptions(), "docker")
     assert planned(text).nodes[0].become is True
 
 
 def test_a_container_that_is_not_there(docker: Any) -> None:
     docker(inspected())
     with pytest.raises(NodeError, match="no such container: other") as caught:
-        draft_from_container("other", "local", None, "docker")
+        draft_from_container("other", "local", SshOptions(), "docker")
     assert "docker ps" in caught.value.remedy
 
 
@@ -178,7 +190,7 @@ def test_a_container_that_is_not_there(docker: Any) -> None:
 def test_an_answer_that_cannot_be_read(docker: Any, found: Any) -> None:
     docker(found)
     with pytest.raises(NodeError, match="cannot be read"):
-        draft_from_container("served", "local", None, "docker")
+        draft_from_container("served", "local", SshOptions(), "docker")
 
 
 def test_a_second_node_that_cannot_be_asked(docker: Any, connector: Any) -> None:
@@ -189,7 +201,7 @@ def test_a_second_node_that_cannot_be_asked(docker: Any, connector: Any) -> None
             raise ConnectionLostError("host down\nfor long", "b", "switch it on")
         return connector(spec)
 
-    text = draft_from_container("served", "a,b", None, "docker", half)
+    text = draft_from_container("served", "a,b", SshOptions(), "docker", half)
     planned(text)
     assert "accelerators: N (the node could not be asked: host down for long)" in text
 
@@ -197,7 +209,7 @@ def test_a_second_node_that_cannot_be_asked(docker: Any, connector: Any) -> None
 @pytest.mark.parametrize("hosts", ["", "a,,b", "a,a", "local,b"])
 def test_nodes_that_are_named_badly(hosts: str) -> None:
     with pytest.raises(ConfigError):
-        node_specs(hosts, None)
+        node_specs(hosts, SshOptions())
 
 
 def test_rails() -> None:
@@ -257,7 +269,7 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_podman_itself(podman: None, tmp_path: Path) -> None:
-    campaign = planned(draft_from_container("served", "local", None, "podman"))
+    campaign = planned(draft_from_container("served", "local", SshOptions(), "podman"))
     container = campaign.server.container
     assert container is not None
     assert (container.image, container.runtime) == ("localhost/made:1", "podman")

@@ -29,6 +29,7 @@ def test_units():
     assert percent(0.7417) == "74.2 %"
     assert change(-24.0805) == "-24.08 %"
     assert change(66.5604) == "+66.56 %"
+    assert change(-0.001) == "+0.00 %"
     assert size(32 * 1024**3) == "32 GiB"
     assert size(512) == "512 B"
     assert bit_rate(50e9) == "400 Gbit/s"

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 from runbuilder import write_json
 
-from servemap.report import results
+from servemap.report import plots, results
 from servemap.report.html import breakable, script_json
 from servemap.report.render import render
 
@@ -67,12 +67,26 @@ def page(campaign):
     return rendered(*campaign)
 
 
+def test_what_was_marked_instead_of_refused_stands_in_the_summary(copy, page):
+    run, rows = copy
+    assert "Marked, not refused" not in page[0]
+    paths = sorted(run.glob("cases/*/*/r*/meta.json"))[:2]
+    for path in paths:
+        meta = json.loads(path.read_text())
+        meta["server"] = {**(meta.get("server") or {}), "drift": ["rails: n2: eth9 is down"]}
+        path.write_text(json.dumps(meta))
+    markdown, _ = rendered(run, rows)
+    summary = markdown.partition("## Summary")[2].partition("\n## ")[0]
+    assert "rails: n2: eth9 is down (2 repeats)" in summary
+
+
 def test_nodes_stand_side_by_side_with_their_clocks(copy):
     run, rows = copy
     manifest = json.loads((run / "run_manifest.json").read_text())
     manifest["campaign"]["nodes"].append(
-        {"id": "w1", "role": "worker", "transport": "ssh", "address": "10.0.0.2"}
-    )
+        {"id": "w1", "role": "worker", "transport": "ssh", "address": "10.0.0.2",
+         "rails": [{"netdev": "eth0", "hca": "mlx5_0"}, {"netdev": "eth1", "hca": None}]}
+    )  # fmt: skip
     write_json(run / "run_manifest.json", manifest)
     metas = sorted(run.glob("cases/*/*/r*/meta.json"))
     for position, path in enumerate(metas):
@@ -88,8 +102,9 @@ def test_nodes_stand_side_by_side_with_their_clocks(copy):
     markdown, _ = rendered(run, rows)
     (row,) = [r for r in rows_of(markdown, "Environment") if r[0] == "w1" and r[1] == "worker"]
     assert row[1:4] == ["worker", "ssh", "10.0.0.2"]
-    assert row[4] == "none", "no facts of it were frozen"
-    assert row[5:] == ["-1.25", "0.12", "7.00", "1"]
+    assert row[4] == "eth0 (mlx5\\_0), eth1", "its rails"
+    assert row[5] == "none", "no facts of it were frozen"
+    assert row[6:] == ["-1.25", "0.12", "7.00", "1"]
 
 
 def test_times_are_shown_in_the_campaigns_zone_and_say_so(copy):
@@ -411,7 +426,10 @@ def test_a_partial_report_writes_no_declared_output(copy):
     assert not (run / "report.md").exists()
     assert not (run / "report/index.html").exists()
     assert "Partial report" in html.text
-    assert "19 of 21 planned repeats were tried" in markdown
+    assert (
+        "Partial report: of 21 planned repeats 19 measured, 1 tried but not run, "
+        "1 not tried or interrupted." in markdown
+    )
 
 
 def test_simulated_results_are_labelled(copy):
@@ -421,3 +439,154 @@ def test_simulated_results_are_labelled(copy):
     markdown, html = rendered(run, rows)
     assert "Simulated, not measured: baseline loopback." in html.text
     assert "loopback (simulated)" in markdown
+
+
+def change_json(path, **facts):
+    write_json(path, {**json.loads(path.read_text()), **facts})
+
+
+def two_nodes(run):
+    """A second node with its own kernel, an ssh transport, and the same otherwise."""
+    facts = json.loads((run / "freeze/head.json").read_text())
+    facts["facts"].setdefault("python", {})["packages"] = {"torch": "2.4", "numpy": "1.26"}
+    write_json(run / "freeze/head.json", facts)
+    facts["facts"]["kernel"] = {"release": "6.9.9"}
+    facts["facts"]["python"] = {**facts["facts"]["python"], "packages": {"torch": "2.5", "numpy": "1.26"}}  # fmt: skip  # noqa: E501
+    write_json(run / "freeze/w1.json", {**facts, "node": "w1"})
+    manifest = json.loads((run / "run_manifest.json").read_text())
+    manifest["campaign"]["nodes"].append({"id": "w1", "role": "worker", "transport": "ssh"})
+    write_json(run / "run_manifest.json", manifest)
+
+
+def test_nodes_are_compared_by_what_differs_and_equal_facts_are_folded(copy):
+    run, rows = copy
+    two_nodes(run)
+    markdown, html = rendered(run, rows)
+    section = markdown.split("\n## Environment\n")[1]
+    differs, same = section.split("the same on head, w1")[:2]
+    assert "6.9.9" in differs
+    assert "| python: torch" in section
+    assert "| python: numpy" not in differs
+    found = {r[0]: r[1:] for r in rows_of(markdown, "Environment")}
+    assert found["python: torch"] == ["2.4", "2.5"]
+    assert found["python: numpy"] == ["1.26"]
+    assert "kernel.release" not in same
+    assert sum(tag == "details" and "open" not in a for tag, a in html.tags) >= 2
+    assert "On w1 it includes servemap's own ssh traffic" in markdown
+
+
+def test_every_ranks_command_topology_and_url(copy):
+    run, rows = copy
+    ranks = [{"node": node, "rank": k, "argv": ["serve", "--rank", str(k)]}
+             for k, node in enumerate(("head", "w1"))]  # fmt: skip
+    spec = {"server": {"bind": "::1", "port": 18080, "master_port": 29500,
+                       "topology": {"tp": 2, "dp": 1, "pp": 4, "ep": 1}}}  # fmt: skip
+    change_json(run / "server/baseline/launch.json", ranks=ranks, spec=spec)
+    attached = {"server": {"attach": "http://10.0.0.7:8000", "topology": {"tp": 1}}}
+    change_json(run / "server/ubatch-64/launch.json", spec=attached)
+    markdown, _ = rendered(run, rows)
+    found = rows_of(markdown, "Server, gates and patches")
+    assert ["baseline", "head", "0", "serve --rank 0"] in found
+    assert ["baseline", "w1", "1", "serve --rank 1"] in found
+    assert ["ubatch-64", "-", "-", "python -m llamaserve --model models/tiny.gguf"] in found
+    launch = {r[0]: r[4:6] for r in found if len(r) == 7}
+    assert launch["baseline"] == [
+        "TP 2, PP 4, DP 1, EP 1", "http://\\[::1\\]:18080 (ranks meet at port 29500 of the head)",
+    ]  # fmt: skip
+    assert launch["ubatch-64"] == ["TP 1", "http://10.0.0.7:8000 (attached)"]
+    assert launch["broken"] == ["-", "-"]
+
+
+def test_a_gate_that_is_not_known_is_no_failure_and_failures_are_counted(copy):
+    run, rows = copy
+    checks = [{"name": "clean_node", "ok": None, "evidence": "docker failed", "remedy": "ask it"},
+              {"name": "ready", "ok": True, "evidence": "", "remedy": ""}]  # fmt: skip
+    change_json(run / "server/baseline/launch.json", gate={"checks": checks})
+    markdown, _ = rendered(run, rows)
+    found = [r for r in rows_of(markdown, "Server, gates and patches") if len(r) == 5]
+    assert found[1:3] == [
+        ["baseline", "clean\\_node", "not known", "docker failed", "ask it"],
+        ["baseline", "ready", "pass", "-", "-"],
+    ]
+    facts = {r[0]: r[1] for r in rows_of(markdown, "Summary") if len(r) == 2}
+    assert facts["Gates of the first starts"] == (
+        "3 passed, 1 failed (process alive of broken), 1 not known (clean\\_node of baseline)"
+    )
+    assert "Failed gates: 1; see the section on the server." in markdown.split("## Cases")[0]
+    assert facts["Load client runs on"] == "head"
+
+
+def test_the_load_node_and_adopted_cases_are_named(copy):
+    run, rows = copy
+    manifest = json.loads((run / "run_manifest.json").read_text())
+    manifest["campaign"]["load_node"] = "loader"
+    write_json(run / "run_manifest.json", manifest)
+    change_json(run / "cases/baseline/decode_latency_1k_to_1k_c1/r1/meta.json", adopted=True)
+    markdown, _ = rendered(run, rows)
+    top = markdown.split("## Cases")[0]
+    assert re.search(r"Load client runs on +\| loader", top)
+    assert "Adopted: baseline/decode\\_latency\\_1k\\_to\\_1k\\_c1 r1." in top
+
+
+def test_what_is_planned_and_not_there_yet_is_not_called_unplanned(copy):
+    run, rows = copy
+    shutil.rmtree(run / "captures")
+    shutil.rmtree(run / "baselines")
+    said = rendered(run, rows)[0]
+    assert "No capture was planned or taken." in said
+    assert "No baseline was planned or measured." in said
+    manifest = json.loads((run / "run_manifest.json").read_text())
+    manifest["campaign"]["phases"] = [
+        {"id": "phase0", "baselines": ["net"]}, {"id": "phase4", "captures": [{"case": "a"}]},
+    ]  # fmt: skip
+    write_json(run / "run_manifest.json", manifest)
+    said = rendered(run, rows)[0]
+    assert "Planned, not taken so far: a." in said
+    assert "Planned, not measured so far: net." in said
+
+
+def test_the_load_before_a_baseline(copy):
+    run, rows = copy
+    change_json(run / "baselines/loopback.json", load_before={"head": "1.50 0.2 0.1", "w1": None})
+    (row,) = [r for r in rows_of(rendered(run, rows)[0], "Communication baselines") if r[0] != "Baseline"]  # fmt: skip  # noqa: E501
+    assert row[-2] == "head 1.50"
+
+
+def test_an_error_in_a_cell_has_its_place_and_remedy_once_in_the_second_line(copy):
+    run, rows = copy
+    inner = "cannot change files\n  where: w1:/srv\n  remedy: let the user write"
+    reason = f"launch failed: {inner}\n  where: w1:/srv\n  remedy: let the user write"
+    change_json(run / "server/broken/launch.json", reasons=[reason])
+    markdown, _ = rendered(run, rows)
+    found = [r[-1] for r in rows_of(markdown, "Server, gates and patches") if r[0] == "broken"]
+    assert found[0] == (
+        "launch failed: cannot change files (at w1:/srv; to do: let the user write)"
+    )
+
+
+def test_two_repeats_have_no_interval():
+    row = {"a_mean": 10.0, "a_n": 2, "a_ci95_low": -117.0, "a_ci95_high": 137.0}
+    assert results._mean_and_interval(row, "a") == ("10", "", "")
+    assert results._mean_and_interval({**row, "a_n": 3}, "a").note == "-117 to 137"
+
+
+def test_no_difference_says_when_before_and_when_after(copy):
+    run, rows = copy
+    before = json.loads((run / "snapshots/head-before.json").read_text())
+    write_json(run / "snapshots/head-after.json", {**before, "taken_ns": 1_700_000_000_000_000_000})
+    write_json(run / "snapshots/head-before.json", {**before, "taken_ns": 1_600_000_000_000_000_000})  # fmt: skip  # noqa: E501
+    (row,) = [r for r in rows_of(rendered(run, rows)[0], "Environment") if "no difference" in r]
+    assert row[2].startswith("2020-09-13")
+    assert row[3].startswith("2023-11-14")
+
+
+def test_names_of_many_lines_are_broken_into_rows_above_their_panel():
+    names = [f"{node} eth0 {way}" for node in ("head", "worker") for way in ("in", "out")]
+    lines = [plots.Series(name, [0.0], [1.0]) for name in names]
+    title, *rows = plots._title("Network", lines).split("<br>")
+    assert title == "Network"
+    shown = [re.sub("<[^>]+>", "", row) for row in rows]
+    assert " ".join(shown).split(" ") == " ".join(names).split(" ")
+    assert len(shown) > 1
+    assert max(map(len, shown)) <= plots._PANEL_CHARS
+    assert plots._title("Network", lines[:1]) == "Network"

@@ -18,9 +18,8 @@ FACTS = (
     ("kernel", "libc"),
     ("cpu", "model"),
     ("cpu", "smt"),
-    ("python", "version"),
 )
-"""Plain facts of `freeze/NODE.json`; packages, cards, models and HCAs are taken apart below."""
+"""Plain facts of `freeze/NODE.json`; what is a list or a table is taken apart below."""
 
 CARD_LINES = (
     "Driver Version",
@@ -49,7 +48,8 @@ def nodes_agree(
     Host names, addresses, times, serial numbers and what a node has free do not count.
 
     Args:
-        facts: the frozen facts by node, None where there are none.
+        facts: the frozen facts by node, None where there are none; the key `engine` holds what the
+            variant's server runs there (see `server/engine_facts.py`) where it has no container.
         patches: `server/VARIANT/patches/NODE.json` by node, None where there is none.
 
     Returns:
@@ -88,9 +88,30 @@ def nodes_agree(
             "freeze/NODE.json",
         )
     if reasons:
-        return Check(NAME, None, "not compared: " + "; ".join(reasons[:MAX_NAMED]))
+        return Check(
+            NAME,
+            None,
+            "not compared: " + "; ".join(reasons[:MAX_NAMED]),
+            "mend what could not be read, then freeze anew with -f on freeze/NODE.json",
+        )
     compared = sum(len(found) for found in values.values()) // len(values)
     return Check(NAME, True, f"{', '.join(facts)} agree in {compared} facts and their patches")
+
+
+def one_machine(facts: Mapping[str, Mapping[str, Any] | None]) -> str | None:
+    """Return in words which nodes are the same machine, None where all are different ones.
+
+    One kernel may be several machines, each of a host name of its own, such as containers are.
+    """
+    known: dict[tuple[str, str], str] = {}
+    for node_id, of_node in facts.items():
+        kernel = _section(of_node or {}, "kernel")
+        boot, host = kernel.get("boot_id"), kernel.get("hostname")
+        if boot and host:
+            first = known.setdefault((str(boot), str(host)), node_id)
+            if first != node_id:
+                return f"{first} and {node_id} are the same machine, {host}"
+    return None
 
 
 def _differences(values: Mapping[str, Values], nodes: list[str]) -> list[str]:
@@ -118,12 +139,17 @@ def _section(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _unread(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the sections that a node could not read as a whole, and why."""
-    for name in ("kernel", "cpu", "accelerators", "python", "models"):
+    for name in ("kernel", "cpu", "accelerators", "models"):
         section = facts.get(name)
         if not isinstance(section, dict):
             yield name, "not recorded"
         elif "error" in section:
             yield name, _cut(str(section["error"]))
+    for key, section in _section(facts, "engine").items():
+        if not isinstance(section, dict):
+            yield f"engine {key}", "not recorded"
+        elif "error" in section:
+            yield f"engine {key}", _cut(str(section["error"]))
 
 
 def _comparable(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -135,9 +161,20 @@ def _comparable(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _cards(_section(facts, "accelerators"))
     yield from _hcas(_section(facts, "nics"))
     yield from _models(_section(facts, "models"))
-    packages = _section(facts, "python").get("packages")
-    for package, version in sorted(packages.items()) if isinstance(packages, dict) else ():
-        yield f"python.packages.{package}", str(version)
+    yield from _engine(_section(facts, "engine"))
+
+
+def _engine(engine: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the sources of the server's package, then version and packages of its interpreter."""
+    files, python = _section(engine, "files"), _section(engine, "python")
+    if files.get("errors"):
+        yield "engine files.errors", _say_list(files["errors"])
+    for name, digest in sorted(_section(files, "digests").items()):
+        yield f"engine files.{name}", str(digest)
+    if python.get("version") is not None:
+        yield "engine python.version", str(python["version"])
+    for package, version in sorted(_section(python, "packages").items()):
+        yield f"engine python.packages.{package}", str(version)
 
 
 def _say(value: Any) -> str:

@@ -1,11 +1,12 @@
 """The dirty-node gate: what is ours is stopped and waited for, what is not fails it."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes.base import Node
+from servemap.onnode.facts_software import CONTAINER_TOOLS
 from servemap.server.gates.checks import Check
 from servemap.server.gates.holders import SUDO, Holders, look
 from servemap.server.gates.judge import Judgement, Port, judge
@@ -35,6 +36,7 @@ def wait_clean(
     *,
     ports: Sequence[Port],
     grace_s: float,
+    runtimes: Collection[str] = CONTAINER_TOOLS,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Check:
@@ -49,6 +51,7 @@ def wait_clean(
         workdirs: the run's folders on the node.
         ports: ports that are ours, with the address that each is bound to.
         grace_s: seconds from TERM to KILL.
+        runtimes: container runtimes that have to answer (see `holders.look`).
         clock: seconds, monotonic.
         sleep: waits for seconds.
 
@@ -59,7 +62,9 @@ def wait_clean(
     stopped: set[str] = set()
     pause_s = 0.1
     while True:
-        judgement = _judge(look(node, workdirs, become=spec.become), spec, None, ports)
+        judgement = _judge(
+            look(node, workdirs, become=spec.become, runtimes=runtimes), spec, None, ports
+        )
         waited_s = clock() - began
         if judgement.check.ok is not False:
             return _with_history(judgement.check, stopped, waited_s)

@@ -1,12 +1,13 @@
 """What holds a node's cards and ports or is left of a server there, as the agent tells it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from servemap.model.errors import NodeError
 from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
+from servemap.onnode.facts_software import CONTAINER_TOOLS
 from servemap.onnode.holders import read_holders
 from servemap.server.gates.ports import NodeView, parse_view
 
@@ -77,30 +78,43 @@ class Holders:
     containers: list[BootContainer] = field(default_factory=list)
 
 
-def look(node: Node, workdirs: Sequence[str], *, become: bool = False) -> Holders:
+def look(
+    node: Node,
+    workdirs: Sequence[str],
+    *,
+    become: bool = False,
+    runtimes: Collection[str] = CONTAINER_TOOLS,
+) -> Holders:
     """Return what is on a node.
 
     Args:
         node: the node.
         workdirs: the run's folders there, which tell of the starts that are ours.
         become: look with `sudo -n`, which also shows what belongs to other users.
+        runtimes: container runtimes that have to answer; of others a failure does not count.
 
     Raises:
         NodeError: the agent did not answer, or sudo wants a password.
     """
     if node.here and not become:
-        return parse_holders(read_holders(list(workdirs)))
+        return _counting(parse_holders(read_holders(list(workdirs))), runtimes)
     args = [word for workdir in workdirs for word in ("--workdir", workdir)]
     prefix = SUDO if become else ()
     data = agent_json(node, "holders", *args, timeout_s=HOLDERS_TIMEOUT_S, prefix=prefix)
     try:
-        return parse_holders(data)
+        return _counting(parse_holders(data), runtimes)
     except ValueError as error:
         raise NodeError(
             f"the agent's list of holders cannot be read: {error}",
             f"{node.name}: holders",
             "see what the login shell of that user prints; nothing else may write to stdout",
         ) from error
+
+
+def _counting(holders: Holders, runtimes: Collection[str]) -> Holders:
+    idle = set(CONTAINER_TOOLS) - set(runtimes)
+    failed = {tool: why for tool, why in holders.failed.items() if tool not in idle}
+    return replace(holders, failed=failed)
 
 
 def parse_holders(data: Any) -> Holders:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from servemap.onnode.ask import shorten
+from servemap.onnode.facts_software import CONTAINER_TOOLS
 from servemap.onnode.view import Process
 from servemap.server.gates.checks import Check
 from servemap.server.gates.holders import Card, Holders
@@ -109,7 +110,7 @@ def judge(
     problems += [f"not ours: {holder.text}" for holder in foreign]
     problems += [*memory, *(_suspects(holders, boots) if memory else []), *unknown]
     remedy = _remedy(foreign, unseen, memory, unknown)
-    check = _check(holders, problems, remedy)
+    check = _check(holders, problems, remedy, cards=cards_count)
     visible = [holder for holder in foreign if not holder.leaving]
     return Judgement(check, ours, foreign, not visible and not unknown)
 
@@ -215,7 +216,7 @@ def _unknown_cards(holders: Holders, accelerators: int) -> list[str]:
     return found if accelerators else []
 
 
-def _check(holders: Holders, problems: list[str], remedy: str) -> Check:
+def _check(holders: Holders, problems: list[str], remedy: str, *, cards: bool) -> Check:
     hidden = holders.hidden
     seen = [f"{hidden} processes of other users could not be looked into"] if hidden else []
     if problems:
@@ -224,7 +225,9 @@ def _check(holders: Holders, problems: list[str], remedy: str) -> Check:
         return Check("clean_node", False, "; ".join(named + seen), remedy)
     failed = [f"{tool} failed: {shorten(why)}" for tool, why in holders.failed.items()]
     evidence = "; ".join([_say_cards(holders.cards), *failed, *seen])
-    return Check("clean_node", None if failed else True, evidence)
+    if any(cards or tool in CONTAINER_TOOLS for tool in holders.failed):
+        return Check("clean_node", None, evidence, "make that tool work for this user on the node")
+    return Check("clean_node", True, evidence)
 
 
 def _remedy(

@@ -48,12 +48,22 @@ def check_manifest(run_dir: Path, campaign: Campaign) -> None:
     differing = [key for key, value in wanted.items() if found.get(key) != value]
     if differing:
         key = differing[0]
+        verb, ours = ("are", "this one's are") if key == "nodes" else ("is", "this one's is")
         raise ResultsError(
-            f"the folder holds another campaign: its {key} is {found.get(key)!r}, "
-            f"this campaign's is {wanted[key]!r}",
+            f"the folder holds another campaign: its {key} {verb} {_say(found.get(key))}, "
+            f"{ours} {_say(wanted[key])}",
             str(path),
             way_out,
         )
+
+
+def _say(value: Any) -> str:
+    """Return a part of an identity in words: `head by ssh at 10.0.0.1, worker by local at ...`."""
+    if not isinstance(value, list):
+        return "none" if value is None else str(value)
+    if all(isinstance(item, list) and len(item) == 3 for item in value):
+        return ", ".join(f"{name} by {way} at {address}" for name, way, address in value)
+    return ", ".join(str(item) for item in value if item is not None)
 
 
 def write_manifest(run_dir: Path, campaign: Campaign, session: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from servemap.model.errors import (
 from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
 from servemap.server.context import Context
-from servemap.server.events import append_event
+from servemap.server.events import append_event, read_events, session_lines
 from servemap.server.hold.lease import (
     LEASE_RENEW_S,
     check_lease,
@@ -131,13 +131,33 @@ def _on_each(context: Context, function: Callable[[str], None]) -> None:
 
 
 def _take_nodes(context: Context) -> None:
-    """Take all nodes; nothing is taken anywhere where one of them cannot be reached."""
+    """Take all nodes; nothing is taken anywhere where one of them cannot be reached or used."""
     _on_each(context, lambda node_id: _reach(context, node_id))
     _on_each(context, lambda node_id: take_lease(context.nodes[node_id], context.run_dir))
+    _on_each(context, lambda node_id: _write_there(context, node_id))
 
 
 def _reach(context: Context, node_id: str) -> None:
     context.nodes[node_id].state_dir()
+
+
+def _write_there(context: Context, node_id: str) -> None:
+    """Write the server's heartbeat once, so that a folder that takes no file is noticed now.
+
+    Raises:
+        NodeError: the run's folder on the node cannot be written to.
+    """
+    folder = context.workdir(node_id)
+    try:
+        process.renew(context.nodes[node_id], folder)
+    except ConnectionLostError:
+        raise
+    except NodeError as error:
+        raise NodeError(
+            f"the run's folder on node {node_id} cannot be written to: {error.what}",
+            f"{node_id}:{folder}",
+            f"let the node's user write there, or name another folder as nodes.{node_id}.workdir",
+        ) from error
 
 
 def _undo(context: Context, handle: TextIO, began: bool) -> None:
@@ -201,7 +221,7 @@ def end(context: Context, reason: str, logs: list[Path]) -> None:
         lambda: _stop(context, reason),
         lambda: _give_back(context),
         lambda: append_event(context.run_dir, "session_end", reason=reason),
-        lambda: _keep_logs(logs, context.run_dir / "run.log"),
+        lambda: _keep_logs(context, logs),
     ]
     for step in steps:
         try:
@@ -247,8 +267,13 @@ def _give_back(context: Context) -> None:
     _on_each(context, give_back)
 
 
-def _keep_logs(logs: list[Path], target: Path) -> None:
-    """Append Snakemake's logs of this session to the run's."""
-    with target.open("a", encoding="utf-8") as handle:
-        for log in logs:
-            handle.write(log.read_text(encoding="utf-8", errors="replace"))
+def _keep_logs(context: Context, logs: list[Path]) -> None:
+    """Append Snakemake's logs of this session to the run's.
+
+    Snakemake writes nothing with `--quiet all`; what was done is then told from the run's events.
+    """
+    texts = [log.read_text(encoding="utf-8", errors="replace") for log in logs]
+    with (context.run_dir / "run.log").open("a", encoding="utf-8") as handle:
+        handle.writelines(texts)
+        if not "".join(texts).strip():
+            handle.writelines(session_lines(read_events(context.run_dir)))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from servemap.engines.base import Effective
+from servemap.engines.base import Attachable, Effective
 from servemap.engines.failures import is_idle
 from servemap.engines.registry import get_adapter
 from servemap.model.canon import write_json_atomic
@@ -14,7 +14,14 @@ from servemap.model.server_spec import ServerSpec
 from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server.context import Context
-from servemap.server.gates.checks import Check, Started, check_completion, check_process, run_gates
+from servemap.server.gates.checks import (
+    Check,
+    Started,
+    check_completion,
+    check_module,
+    check_process,
+    run_gates,
+)
 from servemap.server.gates.holders import Holders
 from servemap.server.gates.judge import boot_pids
 from servemap.server.gates.ready import probe_marks, wait_ready
@@ -69,7 +76,7 @@ def admit(
     elif started:
         result = run_gates(context.head, adapter, url, model, started[context.plan.head])
         checks += result.checks
-        checks += _check_workers(context, started)
+        checks += _check_workers(context, adapter, started)
         checks += only_ours(context, server, boot.boot_id, holders)
         effective = result.effective
     failed = [check for check in checks if check.ok is False]
@@ -152,10 +159,17 @@ def _resolved(node: Node, path: str) -> str:
     return done.stdout.strip() or path
 
 
-def _check_workers(context: Context, started: dict[str, Started]) -> list[Check]:
-    """Check that the other ranks run; only the head's answers requests."""
-    return [
-        replace(check_process(one), name=f"process {node_id}")
-        for node_id, one in started.items()
-        if node_id != context.plan.head
-    ]
+def _check_workers(
+    context: Context, adapter: Attachable, started: dict[str, Started]
+) -> list[Check]:
+    """Check that the other ranks run what they should; only the head's answers requests."""
+    checks = []
+    for node_id, one in started.items():
+        if node_id == context.plan.head:
+            continue
+        checks.append(replace(check_process(one), name=f"process {node_id}"))
+        if one.package_root is not None:
+            module = adapter.read_back(one.log, None).module_path
+            check = check_module(module, one.package_root, needed=False)
+            checks.append(replace(check, name=f"module {node_id}"))
+    return checks

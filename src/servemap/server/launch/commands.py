@@ -1,6 +1,5 @@
 """The command of every rank of a server, from the server spec: the same for all forms of it."""
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,6 @@ from servemap.engines.base import Engine, Placement
 from servemap.model.server_spec import Container, ServerSpec
 from servemap.server.container.command import in_container
 from servemap.server.context import Context, resolve_secrets
-
-REMOTE_PYTHON = "python3"
-"""Interpreter of a server on another machine where the spec names none."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ def _command(
         server,
         context.plan.campaign.model,
         placement,
-        python=sys.executable if here else REMOTE_PYTHON,
+        python=context.python_on(placement.node),
         workdir=workdir,
     )
     plain, secrets = resolve_secrets(engine.env(server, placement, workdir=workdir))

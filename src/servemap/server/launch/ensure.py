@@ -162,8 +162,10 @@ def _why_unsafe(context: Context, variant: str, ranks: Standing) -> str | None:
 def _reuse(
     context: Context, variant: str, server: ServerSpec, ranks: Standing, boot: boots.Boot
 ) -> Served:
-    # Facts cannot change under a server that this session itself started and gated.
+    # Facts cannot change under a server that this session itself started and gated, and what it
+    # was started with stays.
     ours = boot.session == context.session
+    drift = [] if ours else _check_drift(context, variant)
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
     return Served(
         server_url(context, server),
@@ -173,7 +175,7 @@ def _reuse(
         boot.engine_version,
         server_pids(context, ranks),
         True,
-        boot.drift if ours else _check_drift(context, variant),
+        list(dict.fromkeys([*boot.drift, *drift])),
         boot.argv,
         boot.ranks,
         list((read_json(folder / "gate.json") or {}).get("checks", [])),

@@ -8,12 +8,16 @@ from servemap.model.server_spec import ServerSpec
 from servemap.nodes.parallel import each
 from servemap.server import freeze
 from servemap.server.context import Context
-from servemap.server.gates.agree import nodes_agree
+from servemap.server.engine_facts import engine_of
+from servemap.server.gates.agree import nodes_agree, one_machine
 from servemap.server.gates.checks import Check
 from servemap.server.gates.dirty import check_clean, wait_clean
 from servemap.server.gates.holders import Holders, look
 from servemap.server.gates.judge import Port
+from servemap.server.gates.rails import rails_there
 from servemap.server.not_run import NotRunError
+
+MARKED = "marked, not refused: "
 
 
 def own_ports(context: Context, server: ServerSpec, node_id: str, ranks: int) -> list[Port]:
@@ -22,6 +26,12 @@ def own_ports(context: Context, server: ServerSpec, node_id: str, ranks: int) ->
         return []
     meeting = [(server.master_port, context.head_spec.address)] if ranks > 1 else []
     return [(server.port, server.bind), *meeting]
+
+
+def _runtimes(context: Context) -> set[str]:
+    """Return the container runtimes that servers of the campaign run in."""
+    servers = (context.server(variant) for variant in context.plan.variants)
+    return {server.container.runtime for server in servers if server.container}
 
 
 def require_clean(context: Context, variant: str, server: ServerSpec) -> None:
@@ -40,6 +50,7 @@ def require_clean(context: Context, variant: str, server: ServerSpec) -> None:
             [context.workdir(node_id)],
             ports=own_ports(context, server, node_id, len(nodes)),
             grace_s=context.policy.stop_grace_s,
+            runtimes=_runtimes(context),
         )
 
     for node_id, check in each(nodes, clean).items():
@@ -55,6 +66,7 @@ def holders_on(context: Context, node_ids: Sequence[str]) -> dict[str, Holders]:
             context.nodes[node_id],
             [context.workdir(node_id)],
             become=context.node_spec(node_id).become,
+            runtimes=_runtimes(context),
         ),
     )
 
@@ -86,26 +98,70 @@ def _named(check: Check, node_id: str, nodes: Sequence[str]) -> Check:
 def agreement(
     context: Context, variant: str, patches: Mapping[str, Mapping[str, Any]]
 ) -> list[Check]:
-    """Check that the nodes of a variant are alike; nothing to check where it has one.
+    """Check that the nodes of a variant are alike and have their rails, as far as it has such.
 
     Raises:
-        NotRunError: they are not, and `policy.on_drift` is `refuse`.
+        NotRunError: two nodes are one machine; or a check failed and `policy.on_drift` is
+            `refuse`.
     """
     nodes = context.plan.nodes_of(variant)
-    if len(nodes) < 2:
-        return []
     facts = {node_id: freeze.frozen(context, node_id) for node_id in nodes}
-    check = nodes_agree(facts, {n: {"status": "ok", **record} for n, record in patches.items()})
-    if check.ok is False and context.policy.on_drift == "refuse":
+    same = one_machine(facts)
+    if same is not None:
         raise NotRunError(
             "drift",
-            f"the nodes differ where they should not: {check.evidence}",
+            f"{same}: what is measured would not be what the campaign says",
+            str(context.run_dir / "freeze"),
+            "give each node the address of a machine of its own, then freeze anew with -f on "
+            "freeze/NODE.json",
+        )
+    checks = []
+    if len(nodes) > 1:
+        told = {
+            node_id: None if one is None else _with_engine(context, variant, node_id, one)
+            for node_id, one in facts.items()
+        }
+        records = {node_id: {"status": "ok", **record} for node_id, record in patches.items()}
+        checks.append(nodes_agree(told, records))
+    if any(context.node_spec(node_id).rails for node_id in nodes):
+        checks.append(rails_there({n: context.node_spec(n).rails for n in nodes}, facts))
+    return [_refused_or_marked(context, check) for check in checks]
+
+
+def _refused_or_marked(context: Context, check: Check) -> Check:
+    """Return a check of the environment; one that failed becomes a mark, or refuses the start."""
+    if check.ok is not False:
+        return check
+    if context.policy.on_drift == "refuse":
+        raise NotRunError(
+            "drift",
+            f"{check.name}: {check.evidence}",
             str(context.run_dir / "freeze"),
             f"{check.remedy}; or set policy.on_drift: mark",
         )
-    if check.ok is False:
-        check = replace(check, ok=None, evidence=f"marked, they differ: {check.evidence}")
-    return [check]
+    return replace(check, ok=None, evidence=f"{MARKED}{check.evidence}")
+
+
+def marks(checks: Sequence[Check]) -> list[str]:
+    """Return in words what was marked instead of refused."""
+    return [
+        f"{check.name}: {check.evidence.removeprefix(MARKED)}"
+        for check in checks
+        if check.ok is None and check.evidence.startswith(MARKED)
+    ]
+
+
+def _with_engine(
+    context: Context, variant: str, node_id: str, facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the facts of a node with what the variant's server runs there.
+
+    What was not there when the node was frozen, or not named by the campaign, is looked at now.
+    """
+    engine = engine_of(context, variant, node_id, facts)
+    if engine and any(part is None or "error" in part for part in engine.values()):
+        engine = engine_of(context, variant, node_id, freeze.take_facts(context, node_id))
+    return facts if engine is None else {**facts, "engine": engine}
 
 
 def wait_memory_back(context: Context, node_ids: Sequence[str]) -> dict[str, Check]:
@@ -119,5 +175,6 @@ def wait_memory_back(context: Context, node_ids: Sequence[str]) -> dict[str, Che
             [context.workdir(node_id)],
             ports=[],
             grace_s=context.policy.stop_grace_s,
+            runtimes=_runtimes(context),
         ),
     )

@@ -1,12 +1,9 @@
 """Where a server's interpreter finds its modules on a node."""
 
-import sys
-
 from servemap.engines.base import interpreter, python_env
 from servemap.model.errors import ConnectionLostError, NodeError
 from servemap.model.files import parse_json
 from servemap.server.context import Context
-from servemap.server.launch.commands import REMOTE_PYTHON
 
 ASK_S = 60.0
 # The empty entry is the folder that the program is started in: not the server's.
@@ -30,7 +27,7 @@ def search_path(context: Context, variant: str, node_id: str) -> list[str]:
     env = context.node_spec(node_id).env | {
         name: value for name, value in given.items() if isinstance(value, str)
     }
-    python = interpreter(server, sys.executable if node.here else REMOTE_PYTHON)
+    python = interpreter(server, context.python_on(node_id))
     try:
         said = node.run([python, "-c", _ASK], timeout_s=ASK_S, env=env).stdout
         return [str(folder) for folder in parse_json(said)]

@@ -17,7 +17,7 @@ from servemap.server.launch import boots, process
 from servemap.server.launch.admit import admit
 from servemap.server.launch.commands import RankCommand, boxed, rank_commands
 from servemap.server.launch.ending import finish
-from servemap.server.launch.nodes import agreement, require_clean
+from servemap.server.launch.nodes import agreement, marks, require_clean
 from servemap.server.launch.patch_stage import swap_patches
 from servemap.server.launch.ranks import standing
 from servemap.server.launch.served import Served
@@ -37,6 +37,7 @@ def start_server(
     commands = rank_commands(context, variant, server, get_engine(server.engine))
     boot_id = str(uuid.uuid4())
     agreed = agreement(context, variant, _patch_nodes(context, variant))
+    marked = marks(agreed)
     require_clean(context, variant, server)
     images: dict[str, Image] = {}
     if server.container is not None:
@@ -54,7 +55,7 @@ def start_server(
         next(command.argv for command in commands if command.placement.rank == 0),
         server.port,
         time.time_ns(),
-        drift=found_drift,
+        drift=[*found_drift, *marked],
         ranks=[command.record() for command in commands],
         images={node_id: image.record() for node_id, image in images.items()},
     )

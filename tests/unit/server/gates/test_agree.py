@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.server.gates.agree import MAX_NAMED, nodes_agree
+from servemap.server.gates.agree import MAX_NAMED, nodes_agree, one_machine
 from tests.parts import need
 
 NVIDIA = """
@@ -35,7 +35,16 @@ FACTS: dict[str, Any] = {
         "interfaces": {"eth0": {"addresses": ["10.0.0.1/24"]}},
         "rdma": {"mlx5_0": {"firmware": "28.41"}, "mlx5_1": {"firmware": "28.41"}},
     },
-    "python": {"version": "3.11.7", "packages": {"vllm": "0.9.1", "torch": "2.7.0"}},
+    "python": {"version": "3.8.1", "packages": {"agent-side": "1"}},
+    "engine": {
+        "python": {"version": "3.11.7", "packages": {"vllm": "0.9.1", "torch": "2.7.0"}},
+        "files": {
+            "files": 2,
+            "sha256": "f" * 64,
+            "errors": [],
+            "digests": {"__init__.py": "1" * 12, "model/qwen.py": "2" * 12},
+        },
+    },
     "accelerators": {
         "found": True,
         "tools": {"nvidia-smi -q": {"argv": [], "code": 0, "stdout": NVIDIA, "stderr": ""}},
@@ -88,6 +97,7 @@ def test_what_may_differ() -> None:
         facts["nics"]["interfaces"]["eth0"]["addresses"] = ["10.0.0.2/24"]
         facts["containers"] = {"docker": {"error": "x"}}
         facts["memory"] = {"MemTotal": 6}
+        facts["python"] = {"version": "3.12.1", "packages": {}}
         facts["models"]["models"][0]["files"][0]["mtime_ns"] = 2
         tool = facts["accelerators"]["tools"]["nvidia-smi -q"]
         tool["stdout"] = tool["stdout"].replace("1650", "1750").replace(":43", ":44")
@@ -119,16 +129,16 @@ def tool_fails(facts: dict[str, Any], patches: dict[str, Any]) -> None:
             "cpu.model: 192 x EPYC 9654 (n1), 128 x EPYC 9554 (n2)",
         ),
         (
-            lambda f, p: f["python"]["packages"].update(vllm="0.9.2"),
-            "python.packages.vllm: 0.9.1 (n1), 0.9.2 (n2)",
+            lambda f, p: f["engine"]["python"]["packages"].update(vllm="0.9.2"),
+            "engine python.packages.vllm: 0.9.1 (n1), 0.9.2 (n2)",
         ),
         (
-            lambda f, p: f["python"]["packages"].pop("torch"),
-            "python.packages.torch: 2.7.0 (n1), nothing (n2)",
+            lambda f, p: f["engine"]["python"]["packages"].pop("torch"),
+            "engine python.packages.torch: 2.7.0 (n1), nothing (n2)",
         ),
         (
-            lambda f, p: f["python"]["packages"].update(extra="1"),
-            "python.packages.extra: nothing (n1), 1 (n2)",
+            lambda f, p: f["engine"]["python"]["packages"].update(extra="1"),
+            "engine python.packages.extra: nothing (n1), 1 (n2)",
         ),
         (
             lambda f, p: f["models"]["models"][0]["files"][1].update(sha256="d" * 64),
@@ -150,6 +160,18 @@ def tool_fails(facts: dict[str, Any], patches: dict[str, Any]) -> None:
             lambda f, p: p.update(status="failed", reasons=["no target"]),
             "patches: nothing (n1), failed: no target (n2)",
         ),
+        (
+            lambda f, p: f["engine"]["files"]["digests"].update({"model/qwen.py": "3" * 12}),
+            "engine files.model/qwen.py: 222222222222 (n1), 333333333333 (n2)",
+        ),
+        (
+            lambda f, p: f["engine"]["files"]["digests"].update({"new.py": "3" * 12}),
+            "engine files.new.py: nothing (n1), 333333333333 (n2)",
+        ),
+        (
+            lambda f, p: f["engine"]["python"].update(version="3.12.1"),
+            "engine python.version: 3.11.7 (n1), 3.12.1 (n2)",
+        ),
         (driver, "driver version: 1 x 590.48.01 (n1), 1 x 580.1 (n2)"),
         (
             one_card_of_another_kind,
@@ -164,6 +186,23 @@ def test_what_must_not_differ(change: Change, said: str) -> None:
     assert check.ok is False
     assert said in check.evidence
     assert "freeze anew" in check.remedy
+
+
+def test_an_engine_that_could_not_be_read_is_not_equal() -> None:
+    for engine in ({"python": None}, {"python": {"error": "ValueError: no such program"}}):
+        check = both(lambda facts, patches, engine=engine: facts.update(engine=engine))
+        assert check.ok is not True
+        assert "engine python of n2" in check.evidence
+
+
+def test_one_machine_as_two_nodes() -> None:
+    facts, _ = other(lambda facts, patches: facts["kernel"].update(hostname="b"))
+    assert one_machine({"n1": FACTS, "n2": facts}) is None, "containers share the kernel's boot"
+    facts, _ = other(lambda facts, patches: facts["kernel"].update(boot_id="y"))
+    assert one_machine({"n1": FACTS, "n2": facts}) is None, "host names are given twice"
+    said = one_machine({"n1": FACTS, "n2": facts, "n3": FACTS})
+    assert said == "n1 and n3 are the same machine, a"
+    assert one_machine({"n1": None, "n2": {}, "n3": {"kernel": {"error": "no"}}}) is None
 
 
 def test_only_the_odd_one_of_three_is_named() -> None:
@@ -200,13 +239,13 @@ def test_what_could_not_be_read_is_not_compared_and_not_equal() -> None:
         ("models", {"models": [3, {"path": "/m", "files": [None], "errors": "x"}]}),
         ("accelerators", {"tools": {"nvidia-smi -q": 3}}),
         ("nics", {"rdma": {"mlx5_0": None}}),
-        ("python", {"packages": []}),
+        ("engine", {"python": {"packages": []}}),
     ],
 )
 def test_a_damaged_record_is_no_traceback(section: str, odd: dict[str, Any]) -> None:
     check = both(lambda facts, patches: facts.update({section: odd}))
     assert check.ok is False
-    assert f"{section}." in check.evidence
+    assert f"{section}{' files' * (section == 'engine')}." in check.evidence
 
 
 def test_one_node_has_nobody_to_differ_from() -> None:
@@ -216,7 +255,7 @@ def test_one_node_has_nobody_to_differ_from() -> None:
 def test_the_text_is_bounded() -> None:
     def change(facts: dict[str, Any], patches: dict[str, Any]) -> None:
         facts["kernel"]["release"] = "x" * 10_000
-        facts["python"]["packages"] = {f"p{index}": "v" * 500 for index in range(5000)}
+        facts["engine"]["python"]["packages"] = {f"p{index}": "v" * 500 for index in range(5000)}
 
     check = both(change)
     assert check.evidence.startswith("kernel.release: ")
@@ -241,7 +280,7 @@ JSON = LEAF | st.lists(LEAF, max_size=2) | st.dictionaries(KEYS, LEAF | st.lists
 INNER = JSON | st.lists(JSON, max_size=2) | st.dictionaries(KEYS, JSON, max_size=2)
 NAMES = st.sampled_from(["tools", "packages", "models", "rdma", "release", "error"])
 SECTIONS = st.dictionaries(
-    st.sampled_from(["kernel", "cpu", "accelerators", "python", "models", "nics"]),
+    st.sampled_from(["kernel", "cpu", "accelerators", "engine", "models", "nics"]),
     JSON | st.dictionaries(NAMES, INNER, max_size=3),
     max_size=4,
 )

@@ -15,7 +15,7 @@ from servemap.model.errors import NodeError
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes.base import Node
 from servemap.nodes.local import LocalNode
-from servemap.server.gates import dirty
+from servemap.server.gates import dirty, holders
 from servemap.server.gates.dirty import MEMORY_BACK_S, check_clean, wait_clean
 from servemap.server.gates.holders import Card, CardProcess, Holders, look
 from servemap.server.gates.ports import NodeView
@@ -82,6 +82,25 @@ def test_another_runs_server_is_left_alone(node: Node, leftover: Leftover, tmp_p
     assert leftover.process.poll() is None
 
 
+def test_a_runtime_that_the_campaign_does_not_use_need_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    empty: dict[str, Any] = {"processes": [], "sockets": {}, "tcp": "", "tcp6": ""}
+    found = {
+        "view": empty, "cards": [], "processes": [], "failed": {"nvidia-smi": "no driver"},
+        "containers_failed": {"docker": "no daemon"}, "devices": {}, "hidden": 0, "boots": {},
+        "known": [], "containers": [],
+    }  # fmt: skip
+    monkeypatch.setattr(holders, "read_holders", lambda workdirs: found)
+    assert set(look(FakeNode(), []).failed) == {"nvidia-smi", "docker"}
+    assert set(look(FakeNode(), [], runtimes={"podman"}).failed) == {"nvidia-smi"}
+    check = wait_clean(FakeNode(), HERE, [], ports=[], grace_s=0, runtimes=())
+    assert check.ok is True, "no cards and no containers are used"
+    check = wait_clean(FakeNode(), HERE, [], ports=[], grace_s=0, runtimes=("docker",))
+    assert (check.ok, bool(check.remedy)) == (None, True)
+    assert "docker failed: no daemon" in check.evidence
+
+
 def test_a_foreign_owner_of_our_port_fails_at_once(node: Node, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -104,7 +123,7 @@ class Time:
         self.moments = moments
         monkeypatch.setattr(dirty, "look", self.look)
 
-    def look(self, node: Node, workdirs: Any, *, become: bool) -> Holders:
+    def look(self, node: Node, workdirs: Any, *, become: bool, runtimes: Any) -> Holders:
         return [holders for at, holders in self.moments.items() if at <= self.now][-1]
 
     def sleep(self, seconds: float) -> None:

@@ -225,8 +225,11 @@ def test_a_container_of_an_earlier_start() -> None:
 def test_a_tool_that_fails_is_never_silently_clean() -> None:
     holders = Holders(EMPTY, failed={"nvidia-smi": "Driver/library version mismatch"})
     unused = verdict(holders, accelerators=0).check
-    assert unused.ok is None
+    assert unused.ok is True, "cards are not ours to judge"
     assert "nvidia-smi failed: Driver/library version mismatch" in unused.evidence
+    runtime = verdict(Holders(EMPTY, failed={"docker": "no permission"}), accelerators=0).check
+    assert runtime.ok is None
+    assert runtime.remedy
     used = verdict(holders, accelerators=8)
     assert used.check.ok is False
     assert used.check.evidence == (

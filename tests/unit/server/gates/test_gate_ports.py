@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from servemap.model.errors import NodeError
 from servemap.nodes.base import Node
 from servemap.nodes.local import LocalNode
-from servemap.onnode.view import Process, listening, read_process
+from servemap.onnode.view import MAX_COMMAND_CHARS, Process, listening, read_process, shortened
 from servemap.server.gates.ports import (
     Listener,
     NodeView,
@@ -183,3 +183,13 @@ def test_a_zombie_has_its_short_name() -> None:
         seen = read_process(child.pid)
     assert seen is not None
     assert (seen.state, seen.command) == ("Z", "(true)")
+
+
+def test_a_long_command_is_cut_after_a_word_and_says_so() -> None:
+    assert shortened("a b") == "a b"
+    command = "serve " + " ".join(f"--master 10.77.0.11:{29500 + k}" for k in range(60))
+    cut = shortened(command)
+    assert cut.endswith(" ...")
+    assert set(cut.removesuffix(" ...").split()) <= set(command.split())
+    assert MAX_COMMAND_CHARS - 30 < len(cut) <= MAX_COMMAND_CHARS + len(" ...")
+    assert shortened("x" * 9999) == "x" * MAX_COMMAND_CHARS + " ..."

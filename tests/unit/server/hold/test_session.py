@@ -16,6 +16,7 @@ from servemap.model.errors import (
     ConfigError,
     ConnectionLostError,
     LockedError,
+    NodeError,
     ResultsError,
     ServemapError,
 )
@@ -369,7 +370,7 @@ def test_no_server_is_stopped_under_a_job_that_measures_it(
     ("change", "said"),
     [
         ({"model": {"name": "x", "path": "model.gguf", "context": 2048}}, "its model is"),
-        ({"nodes": [{"id": "n1", "address": "10.0.0.1"}]}, "its nodes is"),
+        ({"nodes": [{"id": "n1", "address": "10.0.0.1"}]}, "its nodes are"),
         ({"server": {"engine": "vllm", "attach": "http://h:1"}, "variables": [],
           "variants": [{"id": "baseline"}]}, "its engine is"),
     ],
@@ -438,3 +439,43 @@ def test_events_are_whole_lines(tmp_path: Path) -> None:
     assert [event["variant"] for event in read_events(tmp_path / "new")] == ["a\nb"]
     write_json_atomic(tmp_path / "x.json", {})
     assert read_events(tmp_path) == []
+
+
+def test_changed_nodes_are_refused_in_words(context: Context) -> None:
+    write_manifest(context.run_dir, context.plan.campaign, {"session": "s1"})
+    nodes = [{"id": "n1", "role": "head", "address": "10.0.0.9"}]
+    changed = load_context(campaign(nodes=nodes)).plan.campaign
+    with pytest.raises(ResultsError) as caught:
+        check_manifest(context.run_dir, changed)
+    assert caught.value.what == (
+        "the folder holds another campaign: its nodes are n1 by local at 127.0.0.1, "
+        "this one's are n1 by local at 10.0.0.9"
+    )
+
+
+def test_a_folder_on_a_node_that_takes_no_file_is_noticed_at_the_beginning(
+    context: Context, machines: list[OtherMachine]
+) -> None:
+    folder = Path(context.workdir("n2"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("a file where the folder should be")
+    with pytest.raises(NodeError, match="folder on node n2 cannot be written to") as caught:
+        session.begin(context)
+    assert caught.value.where == f"n2:{folder}"
+    assert "nodes.n2.workdir" in caught.value.remedy
+    assert holders(machines) == [None, None], "both leases are given back"
+    assert not (context.run_dir / "run_manifest.json").exists()
+
+
+def test_a_session_that_snakemake_kept_silent_about_is_told_from_its_events(
+    context: Context,
+) -> None:
+    append_event(context.run_dir, "case_end", variant="old")
+    session.begin(context)
+    append_event(context.run_dir, "case_end", variant="v", case="c", reasons=[])
+    quiet = Path("quiet.log")
+    quiet.write_text("")
+    session.end(context, "the campaign ended", [quiet])
+    lines = (context.run_dir / "run.log").read_text().splitlines()
+    assert [line.split()[1] for line in lines] == ["session_begin", "case_end", "session_end"]
+    assert lines[1].endswith('case_end variant="v" case="c"')

@@ -260,6 +260,19 @@ def test_drift_that_is_marked_marks_every_use_of_the_server(
     assert node.starts() == 1
 
 
+def test_a_mark_of_the_start_stays_with_every_use_of_the_server(
+    node: FakeNode, answers: Answers
+) -> None:
+    rails = {"nodes": [{"id": "n1", "rails": [{"netdev": "eth9"}]}]}
+    context = fake_context(node, campaign(**rails, policy={"on_drift": "mark"}))
+    node.facts = {"nics": {"interfaces": {}, "rdma": {}}}
+    freeze(context, node.facts)
+    said = ["rails: n1: there is no interface eth9 (there: none)"]
+    assert ensure_server(context, "baseline").drift == said
+    assert ensure_server(again(context, node, "s2"), "baseline").drift == said
+    assert node.starts() == 1
+
+
 def test_facts_that_drift_under_a_server_of_an_earlier_session(
     node: FakeNode, answers: Answers
 ) -> None:

@@ -2,12 +2,20 @@
 
 import json
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from servemap.server.launch.nodes import agreement, own_ports, require_clean, wait_memory_back
+from servemap.server.context import Context
+from servemap.server.launch.nodes import (
+    agreement,
+    marks,
+    own_ports,
+    require_clean,
+    wait_memory_back,
+)
 from servemap.server.not_run import NotRunError
 from tests.fakes import FakeNode, fake_context, two_nodes
 
@@ -29,9 +37,89 @@ def freeze(context: Any, **kernels: str) -> None:
     for node_id, release in kernels.items():
         facts = {
             "kernel": {"release": release},
-            **{name: {} for name in ("cpu", "accelerators", "python", "models")},
+            **{name: {} for name in ("cpu", "accelerators", "models")},
+            **engine(),
         }
         (folder / f"{node_id}.json").write_text(json.dumps({"schema": 1, "facts": facts}))
+
+
+def engine(version: str = "0.2", digest: str = "a") -> dict[str, Any]:
+    python = {"version": "3.11", "packages": {"xllamacpp": version}}
+    files = {"/e/llamaserve": {"files": 1, "sha256": digest, "digests": {"ranks.py": digest}}}
+    return {"engine_python": {sys.executable: python}, "engine_files": files}
+
+
+def freeze_engines(context: Context, *engines: dict[str, Any]) -> None:
+    freeze(context, n1="6.1", n2="6.1")
+    for node_id, one in zip(("n1", "n2"), engines, strict=True):
+        path = context.run_dir / "freeze" / f"{node_id}.json"
+        record = json.loads(path.read_text())
+        record["facts"].update(one)
+        path.write_text(json.dumps(record))
+
+
+PACKAGE = {"package": {"name": "llamaserve", "root": "/e"}}
+NO_PATCHES = {node: {"patches": {}} for node in ("n1", "n2")}
+
+
+def context_with(server: dict[str, Any], **policy: Any) -> Context:
+    config = {**two_nodes(**server), "policy": {"stop_grace_s": 0.1, **policy}}
+    return fake_context(FakeNode("n1"), config, others=[FakeNode("n2")])
+
+
+def test_engine_code_that_differs_between_nodes_is_refused() -> None:
+    context = context_with(PACKAGE)
+    freeze_engines(context, engine(), engine())
+    (check,) = agreement(context, "baseline", NO_PATCHES)
+    assert check.ok, check.evidence
+    freeze_engines(context, engine(), engine(digest="b"))
+    with pytest.raises(NotRunError, match=r"engine files\.ranks\.py: a \(n1\), b \(n2\)"):
+        agreement(context, "baseline", NO_PATCHES)
+    freeze_engines(context, engine(), engine(version="0.3"))
+    with pytest.raises(NotRunError, match=r"engine python\.packages\.xllamacpp: 0\.2 \(n1\)"):
+        agreement(context, "baseline", NO_PATCHES)
+
+
+def test_what_is_in_a_container_is_not_compared_by_the_nodes_own_packages() -> None:
+    context = context_with({**PACKAGE, "container": {"image": "i"}})
+    freeze_engines(context, engine(), engine(version="0.3"))
+    (check,) = agreement(context, "baseline", NO_PATCHES)
+    assert check.ok, check.evidence
+
+
+def test_an_interpreter_that_was_not_frozen_is_looked_at_now() -> None:
+    context = context_with({"python": "/new/python"})
+    broken = {"engine_python": {"/new/python": {"error": "it was not there"}}}
+    freeze_engines(context, engine(), broken)
+    for node, version in (("n1", "1"), ("n2", "2")):
+        found = {"/new/python": {"version": version, "packages": {}}}
+        context.nodes[node].facts = {"engine_python": found}
+    with pytest.raises(NotRunError, match=r"engine python\.version: 1 \(n1\), 2 \(n2\)"):
+        agreement(context, "baseline", NO_PATCHES)
+
+
+def test_one_machine_as_two_nodes_is_refused_also_where_drift_is_marked() -> None:
+    context = context_with({}, on_drift="mark")
+    kernel = {"kernel": {"release": "6.1", "boot_id": "b", "hostname": "h"}}
+    freeze_engines(context, {**engine(), **kernel}, {**engine(), **kernel})
+    with pytest.raises(NotRunError, match="n1 and n2 are the same machine, h") as caught:
+        agreement(context, "baseline", NO_PATCHES)
+    assert caught.value.cause == "drift"
+
+
+def test_a_rail_that_is_not_there_is_refused_or_marked() -> None:
+    config = two_nodes()
+    config["nodes"][1]["rails"] = [{"netdev": "eth9"}]
+    nics = {"nics": {"interfaces": {"eth0": {"operstate": "up"}}, "rdma": {}}}
+    context = fake_context(FakeNode("n1"), config, others=[FakeNode("n2")])
+    freeze_engines(context, {**engine(), **nics}, {**engine(), **nics})
+    with pytest.raises(NotRunError, match="rails: n2: there is no interface eth9"):
+        agreement(context, "baseline", NO_PATCHES)
+    config["policy"] = {"on_drift": "mark"}
+    context = fake_context(FakeNode("n1"), config, others=[FakeNode("n2")])
+    agree, rails = agreement(context, "baseline", NO_PATCHES)
+    assert (agree.ok, rails.ok) == (True, None)
+    assert marks([agree, rails]) == ["rails: n2: there is no interface eth9 (there: eth0)"]
 
 
 def test_only_the_head_listens() -> None:

@@ -227,6 +227,17 @@ def running(lab: Lab) -> process.Running:
     return found
 
 
+def test_the_package_of_every_rank_is_looked_at(lab: Lab) -> None:
+    package = {"package": {"name": "llamaserve", "root": "/e"}}
+    lab.worker.server_log = 'llamaserve: starting {"module": "/site/llamaserve/__main__.py"}\n'
+    with pytest.raises(NotRunError, match=r"module n2: imported /site/llamaserve/__main__\.py"):
+        ensure_server(lab.context(**package), "baseline")
+    lab.worker.server_log = "a rank that does not say it\n"
+    served = ensure_server(lab.context("s2", **package), "baseline")
+    (module,) = [check for check in served.checks if check["name"] == "module n2"]
+    assert (module["ok"], bool(module["remedy"])) == (None, True)
+
+
 def test_another_variant_on_fewer_nodes_leaves_no_rank(lab: Lab) -> None:
     context = lab.context()
     ensure_server(context, "baseline")

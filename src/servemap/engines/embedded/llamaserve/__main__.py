@@ -113,9 +113,8 @@ def check(args: argparse.Namespace) -> None:
             ) from error
 
 
-def start(args: argparse.Namespace) -> xllamacpp.Server:
-    """Load the model and listen."""
-    params = parameters(args)
+def say_start(params: xllamacpp.CommonParams) -> None:
+    """Log what this rank is and what it was told."""
     facts = {
         "pid": os.getpid(),
         "module": module_path(Path(__file__).absolute()),
@@ -124,6 +123,12 @@ def start(args: argparse.Namespace) -> xllamacpp.Server:
         "settings": effective(params),
     }
     log(f"starting {json.dumps(facts, sort_keys=True)}")
+
+
+def start(args: argparse.Namespace) -> xllamacpp.Server:
+    """Load the model and listen."""
+    params = parameters(args)
+    say_start(params)
     check(args)
     if args.ranks > 1:
         ranks.gather(args.master, args.ranks)
@@ -164,6 +169,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         if args.rank > 0:
+            say_start(parameters(args))
             return ranks.follow(args.master, args.rank)
         server = start(args)
     except StartError as error:
