@@ -1,6 +1,5 @@
 """After an out-of-memory error: all ranks ended, cards seen clean, and only then a new server."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from servemap.engines.base import Effective
 from servemap.measure.reasons import server_reasons
 from servemap.measure.record import Attempt
-from servemap.model.server_spec import NodeSpec
 from servemap.nodes.base import Node
 from servemap.server.context import Context
 from servemap.server.events import read_events
@@ -33,9 +31,7 @@ class Cards:
         self.held: set[str] = set()
         self.looks: list[tuple[str, int, bool]] = []
 
-    def wait_clean(
-        self, node: Node, spec: NodeSpec, workdirs: Sequence[str], *, ports: Any, grace_s: float
-    ) -> Check:
+    def wait_clean(self, node: Node, *_: Any, **__: Any) -> Check:
         fake = self.nodes[node.name]
         self.looks.append((node.name, fake.starts(), bool(fake.living)))
         free = node.name not in self.held

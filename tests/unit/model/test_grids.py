@@ -264,7 +264,7 @@ def test_what_could_not_be_named_or_compared_is_refused(
         ({"variable": "impl", "values": ["a"], "levels": [{"id": "b"}]}, "give either values or"),
         (
             {"variable": "impl", "values": [{"a": 1}]},
-            "grids.0.axes.0.values.0: must be true, false",
+            "grids.study.axes.0.values.0: must be true, false",
         ),
     ],
 )
