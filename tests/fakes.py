@@ -51,6 +51,7 @@ class FakeNode(LocalNode):
             "-Pk": lambda argv: "",
             "-d": lambda argv: "",
             "-L": lambda argv: str(Path(argv[-1]).stat().st_size),
+            "-c": lambda argv: "[]",
             "/proc/loadavg": lambda argv: "0.50 0.25 0.10 1/99 1234\n",
             "patch": lambda argv: '{"ok": true, "changed": false, "patches": {}, "order": []}',
         }

@@ -228,11 +228,15 @@ def test_tokens_arrive_one_by_one_as_text(demo: Path, port: int, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("size", "failure"),
-    [(None, "model_missing"), (4_000_000, "model_corrupt"), (0, "model_corrupt")],
+    ("size", "signature"),
+    [
+        (None, "llamacpp-model-unreadable"),
+        (4_000_000, "llamacpp-model-incomplete"),
+        (0, "llamacpp-model-incomplete"),
+    ],
 )
 def test_model_file_that_cannot_be_loaded(
-    demo: Path, port: int, tmp_path: Path, size: int | None, failure: str
+    demo: Path, port: int, tmp_path: Path, size: int | None, signature: str
 ) -> None:
     model = tmp_path / "broken.gguf"
     if size is not None:
@@ -246,7 +250,7 @@ def test_model_file_that_cannot_be_loaded(
         last = running.log_text.splitlines()[-1]
         assert last.startswith("llamaserve: error: ")
         findings = explain(running.log_text)
-        assert (findings[0].failure, findings[0].role) == (failure, "cause")
+        assert (findings[0].id, findings[0].role) == (signature, "cause")
         assert failed(running.gates())[:3] == ["process", "port", "completion"]
 
 
@@ -263,7 +267,7 @@ def test_port_taken_by_another_program(demo: Path, tmp_path: Path) -> None:
             assert running.log_text.splitlines()[-1].startswith(
                 f"llamaserve: error: cannot listen on 127.0.0.1 port {port}: "
             )
-            assert explain(running.log_text)[0].failure == "port_taken"
+            assert explain(running.log_text)[0].id == "llamacpp-port"
             result = run_gates(
                 NODE, ENGINE, running.url, running.model, running.started(), timeout_s=0.5
             )
@@ -352,4 +356,4 @@ def test_wrong_option_is_named(demo: Path, port: int, tmp_path: Path) -> None:
     with server(demo, port, tmp_path, args={"n_thread": 1}) as running:
         assert running.process.wait(20) == 2
         assert "unrecognized arguments: --n-thread 1" in running.log_text.splitlines()[-1]
-        assert explain(running.log_text)[0].failure == "bad_argument"
+        assert explain(running.log_text)[0].id == "llamacpp-option"

@@ -23,7 +23,12 @@ def short_campaign(lab: Lab, *cases: str, **policy: Any) -> dict[str, Any]:
         "cases": [{"id": name, **shape} for name in cases],
         "baselines": [],
         "phases": [{"id": "phase1", "cases": list(cases)}],
-        "policy": {"lease_ttl_s": 30, "start_timeout_s": 30, **policy},
+        "policy": {
+            "lease_ttl_s": 30,
+            "start_timeout_s": 30,
+            "on_unhealthy": "relaunch",
+            **policy,
+        },
     }
 
 

@@ -15,7 +15,7 @@ from servemap.model.derived import derived_token
 from servemap.model.code_digest import code_digest
 from servemap.model.errors import ServemapError
 from servemap.model.load import assemble
-from servemap.model.plan import any_of
+from servemap.model.name_pattern import any_of
 from servemap.model.results import baseline_history
 from servemap.scripting import keep_thread_variables
 from servemap.server.hold import session

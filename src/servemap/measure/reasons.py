@@ -10,6 +10,7 @@ from servemap.model.errors import NodeError
 from servemap.nodes.parallel import each
 from servemap.server.context import Context
 from servemap.server.launch import process
+from servemap.server.launch.diagnosis import memory_errors, why_ended
 from servemap.server.launch.ending import finish
 from servemap.server.launch.ranks import REPLACED, Ask, Standing, joined, rank_down, standing
 from servemap.server.launch.served import Served
@@ -89,6 +90,8 @@ def server_reasons(
 ) -> list[str]:
     """Return how the server failed the load; it is ended after an out-of-memory error.
 
+    A client may be told of that error, or only the server's log.
+
     `result` is the client's record, its times on the head's clock.
 
     Raises:
@@ -104,12 +107,13 @@ def server_reasons(
             return [f"{REPLACED} during the case"]
         if _outlived(context, ranks, result):
             return []
-        reason = f"{down} during the case"
-        finish(context, ranks, "died", reason)
-        return [reason]
-    if error_classes(attempt.raw).get("oom"):
+        reasons = [f"{down} during the case", *why_ended(context, variant, ranks)]
+        finish(context, ranks, "died", "; ".join(reasons))
+        return reasons
+    said = memory_errors(context, variant, ranks) if _any_failed(result) else []
+    if said or error_classes(attempt.raw).get("oom"):
         finish(context, ranks, "stopped", "it ran out of memory; a new one serves what follows")
-    return []
+    return said
 
 
 def full_disks(context: Context, names: Collection[str]) -> list[str]:
@@ -132,16 +136,18 @@ def full_disks(context: Context, names: Collection[str]) -> list[str]:
     return [text for text in each(list(names), look).values() if text]
 
 
+def _any_failed(result: dict[str, Any] | None) -> bool:
+    counts = (result or {}).get("counts") or {}
+    return not counts.get("sent") or counts.get("ok") != counts["sent"]
+
+
 def _outlived(context: Context, ranks: Standing, result: dict[str, Any] | None) -> bool:
     """Whether the server ended only after the client was done, as after a controller's death.
 
     The times alone do not tell: a client that is refused by a dead server is done sooner than the
     supervisor has noted the death. A request that failed is taken as a sign of it.
     """
-    counts = (result or {}).get("counts") or {}
-    if result is None or not result.get("ended_ns"):
-        return False
-    if not counts.get("sent") or counts.get("ok") != counts["sent"]:
+    if result is None or not result.get("ended_ns") or _any_failed(result):
         return False
     states = [
         process.supervisor_state(context.nodes[node_id], context.workdir(node_id), rank.boot_id)

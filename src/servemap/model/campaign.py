@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from servemap.model.base import Model, Slug
 from servemap.model.cases import (
@@ -35,6 +35,41 @@ class Variant(Model):
     set: dict[str, Any] = Field(
         {}, description="Dotted keys below `server` and their values; null removes an argument."
     )
+
+
+Value = bool | int | float | str | list[str] | None
+
+
+class Level(Model):
+    """One value of a variable in a grid, where it sets several keys or needs a name."""
+
+    id: Slug
+    set: dict[str, Any] = Field(
+        {}, description="As in a variant; empty for the server spec as it is."
+    )
+
+
+class Axis(Model):
+    """A variable of a grid and the values that it takes; exactly one of the two lists."""
+
+    variable: Slug
+    values: list[Value] = Field(
+        [], description="Values of the variable's only key; null takes the key away."
+    )
+    levels: list[Level] = Field([], description="Named values.")
+
+    @model_validator(mode="after")
+    def _one(self) -> "Axis":
+        if bool(self.values) == bool(self.levels):
+            raise ValueError("give either values or levels")
+        return self
+
+
+class Grid(Model):
+    """Every combination of some variables' values, each a variant named by its values."""
+
+    id: Slug
+    axes: list[Axis] = Field(min_length=1)
 
 
 class Weights(Model):
@@ -96,6 +131,7 @@ class Campaign(Model):
     server: ServerSpec
     variables: list[Variable] = []
     variants: list[Variant] = Field([Variant(id="baseline")], min_length=1)
+    grids: list[Grid] = []
     cases: list[CaseSpec] = Field(min_length=1)
     baselines: list[BaselineSpec] = []
     phases: list[PhaseSpec] = Field(min_length=1)

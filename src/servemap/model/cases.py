@@ -119,7 +119,7 @@ class PhaseSpec(Model):
     title: str = ""
     requires: list[PhaseName] = []
     baselines: list[Slug] = []
-    variants: list[Slug] = Field([], description="All variants if absent.")
+    variants: list[Slug] = Field([], description="Variants and grids; all if absent.")
     cases: list[Slug] = []
     captures: list[CaptureSpec] = []
 
@@ -138,7 +138,7 @@ class Policy(Model):
     repeats: Repeats = 1
     max_attempts: Tries = 2
     on_unhealthy: Literal["relaunch", "abort"] = Field(
-        "relaunch", description="A server that lost its health between cases."
+        "abort", description="A server that lost its health between cases, not for want of memory."
     )
     on_drift: Literal["refuse", "mark"] = Field(
         "refuse", description="Frozen facts that no longer hold."

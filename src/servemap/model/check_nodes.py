@@ -7,6 +7,7 @@ from typing import TypeVar
 from servemap.model.campaign import Campaign
 from servemap.model.check_server import check_node_env
 from servemap.model.errors import ConfigError
+from servemap.model.grids import variants_of
 from servemap.model.resolve import server_nodes, variant_server
 from servemap.model.server_spec import NodeSpec, ServerSpec
 
@@ -45,7 +46,7 @@ def check_nodes(campaign: Campaign) -> None:
     if campaign.load_node is not None:
         known(campaign.load_node, ids, "load_node", "node")
     _check_zone(campaign)
-    for variant in campaign.variants:
+    for variant in variants_of(campaign):
         server = variant_server(campaign, variant)
         for name in server.nodes:
             known(name, ids, f"variants.{variant.id}.set", "node")

@@ -8,10 +8,13 @@ from typing import Any
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.check_grids import check_grids
 from servemap.model.check_nodes import check_nodes, known
 from servemap.model.check_server import check_server
 from servemap.model.errors import ConfigError
+from servemap.model.grids import variants_of
 from servemap.model.resolve import changed_keys, variant_server
+from servemap.model.steps import covers
 
 RESERVED_NAMES = frozenset(
     {
@@ -42,8 +45,11 @@ def check(campaign: Campaign) -> None:
     _unique("cases", (case.id for case in campaign.cases))
     _unique("baselines", (baseline.id for baseline in campaign.baselines))
     _unique("phases", (phase.id for phase in campaign.phases))
-    check_nodes(campaign)
+    names = [variant.id for variant in campaign.variants] + [grid.id for grid in campaign.grids]
+    _unique("grids", names)
     check_server(campaign.server)
+    check_grids(campaign)
+    check_nodes(campaign)
     _check_attached(campaign)
     for variant in campaign.variants:
         _check_variant(campaign, variant)
@@ -128,11 +134,7 @@ def _check_variant(campaign: Campaign, variant: Variant) -> None:
         return
     known(variant.variable, (item.id for item in campaign.variables), where, "variable")
     variable = next(item for item in campaign.variables if item.id == variant.variable)
-    outside = sorted(
-        key
-        for key in changed
-        if not any(key == owned or key.startswith(f"{owned}.") for owned in variable.keys)
-    )
+    outside = sorted(key for key in changed if not covers(variable.keys, key))
     if outside:
         raise ConfigError(
             f"variant {variant.id!r} changes {', '.join(outside)}, which is more than its "
@@ -178,7 +180,8 @@ def _check_lengths(campaign: Campaign, case: CaseSpec) -> None:
 
 def _check_phases(campaign: Campaign) -> None:
     cases = [case.id for case in campaign.cases]
-    variants = [variant.id for variant in campaign.variants]
+    variants = [variant.id for variant in variants_of(campaign)]
+    variants += [grid.id for grid in campaign.grids]
     phases = [phase.id for phase in campaign.phases]
     planned = 0
     for phase in campaign.phases:
@@ -192,7 +195,7 @@ def _check_phases(campaign: Campaign) -> None:
         for name in phase.cases:
             known(name, cases, f"{where}.cases", "case")
         for name in phase.variants:
-            known(name, variants, f"{where}.variants", "variant")
+            known(name, variants, f"{where}.variants", "variant or grid")
         for name in phase.baselines:
             known(name, (item.id for item in campaign.baselines), f"{where}.baselines", "baseline")
         for capture in phase.captures:

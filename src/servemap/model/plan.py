@@ -1,8 +1,6 @@
 """The plan of a campaign: what is measured, in which order, and what identifies each job."""
 
 import hashlib
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,38 +9,12 @@ from servemap.model import protocol
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
 from servemap.model.cases import BaselineSpec, CaseSpec, PhaseSpec
+from servemap.model.grids import cells_of, variants_of
 from servemap.model.resolve import resolved_case, resolved_server
+from servemap.model.steps import compared_with
 
 CaseKey = tuple[str, str, int]
 """Variant, case, repeat (from 1)."""
-
-
-def any_of(names: Iterable[str]) -> str:
-    """Return a regular expression that matches exactly the names; no name is a wildcard's value.
-
-    Common beginnings are written once. In a plain `a|b|c` of N names each match costs N steps,
-    which makes the planning of N cases quadratic.
-    """
-    tree: dict[str, Any] = {}
-    for name in names:
-        node = tree
-        for letter in name:
-            node = node.setdefault(letter, {})
-        node[""] = {}
-    return _alternatives(tree)
-
-
-def _alternatives(node: dict[str, Any]) -> str:
-    branches = []
-    for letter, below in node.items():
-        text = re.escape(letter)
-        while len(below) == 1 and (letter := next(iter(below))):
-            text += re.escape(letter)
-            below = below[letter]
-        branches.append(text + (_alternatives(below) if letter and below else ""))
-    # the empty branch (a name ends here) comes last, so that the longest name is tried first
-    branches.sort(key=lambda branch: not branch)
-    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
 @dataclass(frozen=True)
@@ -68,8 +40,22 @@ class Plan:
 
     @cached_property
     def variants(self) -> dict[str, Variant]:
-        """Variants by id, in the order of the file."""
-        return {variant.id: variant for variant in self.campaign.variants}
+        """Variants by id, in the order of the file; then the cells of the grids."""
+        return {variant.id: variant for variant in variants_of(self.campaign)}
+
+    @cached_property
+    def _grids(self) -> dict[str, list[str]]:
+        """The ids of each grid's variants."""
+        return {
+            name: [cell.variant.id for cell in cells]
+            for name, cells in cells_of(self.campaign).items()
+        }
+
+    def variants_of(self, phase: PhaseSpec) -> list[str]:
+        """Return the ids of the variants that a phase is about; a grid stands for its cells."""
+        if not phase.variants:
+            return list(self.variants)
+        return [item for name in phase.variants for item in self._grids.get(name, [name])]
 
     @cached_property
     def cases(self) -> dict[str, CaseSpec]:
@@ -110,13 +96,13 @@ class Plan:
         pairs = {
             (variant, case)
             for phase in chosen
-            for variant in phase.variants or self.variants
+            for variant in self.variants_of(phase)
             for case in phase.cases
         }
         captures = {
             (variant, capture.case)
             for phase in chosen
-            for variant in phase.variants or self.variants
+            for variant in self.variants_of(phase)
             for capture in phase.captures
         }
         return PhaseItems(
@@ -137,7 +123,11 @@ class Plan:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return every planned repeat for tables: variant, case, repeat, expect, spec_sha256."""
+        """Return every planned repeat for tables.
+
+        Each has variant, case, repeat, expect, spec_sha256 and compared_with (see `steps`).
+        """
+        comparable = compared_with(self.campaign)
         return [
             {
                 "variant": variant,
@@ -145,6 +135,7 @@ class Plan:
                 "repeat": repeat,
                 "expect": self.cases[case].expect,
                 "spec_sha256": self.spec_sha256("case", variant, case),
+                "compared_with": comparable[variant],
             }
             for variant, case, repeat in self.items().repeats
         ]

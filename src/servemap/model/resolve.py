@@ -61,10 +61,14 @@ def _assign(data: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 def changed_keys(before: ServerSpec, after: ServerSpec) -> set[str]:
     """Return the dotted leaf keys in which two server specs differ."""
-    flat_before = _flatten(before.model_dump(mode="json"))
-    flat_after = _flatten(after.model_dump(mode="json"))
+    flat_before, flat_after = flat_server(before), flat_server(after)
     keys = flat_before.keys() | flat_after.keys()
     return {key for key in keys if flat_before.get(key) != flat_after.get(key)}
+
+
+def flat_server(server: ServerSpec) -> dict[str, Any]:
+    """Return a server spec as its dotted leaf keys and their values."""
+    return _flatten(server.model_dump(mode="json"))
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -71,6 +71,9 @@ def say_problems(
             # One error for each type that it might have been.
             path, said = path[:3], _UNIONS[path[1]]
             kind, remedy = "union", OTHER_REMEDY
+        if len(path) > 6 and path[0] == "grids" and path[4] == "values":
+            path, said = path[:6], _UNIONS["args"] + ", or null"
+            kind, remedy = "union", OTHER_REMEDY
         if len(path) > 2 and path[0] == "cases" and path[2] in ("fixed", "mixed"):
             del path[2]  # pydantic puts the kind of a case between its number and its key
         if kind == "union_tag_invalid":

@@ -4,9 +4,10 @@ Reads one JSON request from standard input and writes one JSON answer to standar
 
 Request: {"schema": 1, "work": FOLDER, "patches": [{"id", "kind", "source", "target", "root",
 "eol", "verify": [{"marker"|"sha256"|"python", "file"}], "files": [{"path", "mode", "sha256",
-"data": base64}]}]}; restore and status need only `work`. Relative paths start where the program
-was started. Answer: {"schema": 1, "ok": true, ...} or {"schema": 1, "ok": false, "problems":
-[{"patch", "what", "where", "remedy"}]} with exit status 1.
+"data": base64}]}], "search": [FOLDER]}; restore and status need only `work`; in `search` the server
+finds its modules. Relative paths start where the program was started. Answer: {"schema": 1,
+"ok": true, ...} or {"schema": 1, "ok": false, "problems": [{"patch", "what", "where", "remedy"}]}
+with exit status 1.
 """
 
 import fcntl
@@ -77,7 +78,7 @@ def _alone(work: str) -> Iterator[None]:
 
 def _answer(command: str, request: Request) -> Answer:
     with _alone(request.work):
-        return _COMMANDS[command](Journal(request.work), request.patches)
+        return _COMMANDS[command](Journal(request.work), request)
 
 
 def _refused(problem: Problem) -> Dict[str, Any]:

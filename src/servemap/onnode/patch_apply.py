@@ -6,15 +6,16 @@ from typing import Any, Dict, List, Optional
 
 from . import patch_script
 from .patch_check import check
+from .patch_copies import copy_problems
 from .patch_files import Problem, State, read_bytes, sha256, state_of
 from .patch_journal import Entry, Journal
 from .patch_plan import Change, interpreter, plan
-from .patch_request import Patch
+from .patch_request import Patch, Request
 
 Answer = Dict[str, Any]
 
 
-def lint(journal: Journal, patches: List[Patch]) -> Answer:
+def lint(journal: Journal, request: Request) -> Answer:
     """Return the problems of all patches, judged against the original files."""
     ahead: Dict[str, Optional[bytes]] = {}
     unknown = set()
@@ -25,7 +26,7 @@ def lint(journal: Journal, patches: List[Patch]) -> Answer:
         return ahead[path]
 
     problems = []
-    for patch in patches:
+    for patch in request.patches:
         try:
             for change in plan(patch, content):
                 if change.data is not None:
@@ -36,20 +37,28 @@ def lint(journal: Journal, patches: List[Patch]) -> Answer:
             # what a diff meets after a script is known only when the script has run
             if not (patch.kind == "diff" and os.path.realpath(patch.target) in unknown):
                 problems.append(problem.as_json())
+    return _linted(problems + copy_problems(request))
+
+
+def _linted(problems: List[Dict[str, Any]]) -> Answer:
     return {"ok": not problems, "problems": problems}
 
 
-def apply(journal: Journal, patches: List[Patch]) -> Answer:
+def apply(journal: Journal, request: Request) -> Answer:
     """Bring exactly these patches into place, in order, taking back others first.
 
     Raises:
         Problem: then no patch is in place, or somebody else changed a target and nothing was done.
     """
+    patches = request.patches
     if journal.set_sha256 == _set_sha256(patches) and journal.standing() == "applied":
+        copied = _linted(copy_problems(request))
+        if not copied["ok"]:
+            return copied
         _prove(journal, patches)
         return _record(journal, wrote=False)
     journal.restore()
-    linted = lint(journal, patches)
+    linted = lint(journal, request)
     if not linted["ok"]:
         return linted
     journal.set_sha256 = _set_sha256(patches)
@@ -65,8 +74,9 @@ def apply(journal: Journal, patches: List[Patch]) -> Answer:
     return _record(journal, wrote=True)
 
 
-def verify(journal: Journal, patches: List[Patch]) -> Answer:
+def verify(journal: Journal, request: Request) -> Answer:
     """Say whether exactly these patches are in place and proven, changing nothing."""
+    patches = request.patches
     standing = journal.standing()
     if not journal.entries:
         standing = "unpatched" if patches else "applied"

@@ -52,6 +52,18 @@ def plan(patch: Patch, content: Content) -> List[Change]:
     return [Change(target, data=source.data)]
 
 
+def written_paths(patch: Patch) -> List[str]:
+    """Return the real paths that a patch writes to, whatever it finds there.
+
+    Raises:
+        Problem: as `plan` raises it for the target.
+    """
+    target = resolve_target(patch)
+    if patch.kind != "folder":
+        return [target]
+    return [os.path.realpath(os.path.join(target, name)) for name in sorted(patch.files)]
+
+
 def resolve_target(patch: Patch) -> str:
     """Return the real path that a patch writes to.
 

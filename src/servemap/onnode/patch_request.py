@@ -34,10 +34,11 @@ class Patch(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What to do it with: the work folder, and the patches in order."""
+    """What to do it with: the work folder, the patches in order, and where modules are found."""
 
     work: str
     patches: List[Patch]
+    search: List[str]
 
 
 def parse(text: bytes) -> Request:
@@ -51,7 +52,9 @@ def parse(text: bytes) -> Request:
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']}, this version reads {SCHEMA}")
         return Request(
-            os.path.abspath(data["work"]), [_patch(item) for item in data.get("patches", [])]
+            os.path.abspath(data["work"]),
+            [_patch(item) for item in data.get("patches", [])],
+            [os.path.abspath(folder) for folder in data.get("search", [])],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Problem(

@@ -156,36 +156,43 @@ def _top_line(run: Run, variant: str) -> list[Cell]:
 
 
 def cases(run: Run) -> Section:
-    """Every case, variants side by side, with the change against the reference variant."""
-    reference = run.reference
+    """Every case, variants side by side, each with its change against one that may be compared."""
     rows: list[list[Cell]] = []
+    comparable = [names[0] for names in run.compared_with.values() if names]
+    usual = next(iter(comparable or run.variants), None)
     for name in run.cases:
         own = [row for row in run.aggregates if row["case"] == name]
         for position, row in enumerate(own):
-            base = next(
-                (
-                    other
-                    for other in own
-                    if other["variant"] == reference
-                    and all(other[k] == row[k] for k in ("lengths", "isl", "osl"))
-                ),
-                None,
-            )
-            compare = base if row["variant"] != reference else None
-            rows.append(_case_row(run, row, compare, name if position == 0 else ""))
+            base = _reference(run, row, own)
+            label = Cell(row["variant"])
+            if base is not None and base["variant"] != usual:
+                label = Cell(row["variant"], f"against {base['variant']}")
+            rows.append(_case_row(run, row, base, name if position == 0 else "", label))
     columns = ["Case", "ISL / OSL", "C", "Variant", "Valid", *(c for c, _, _ in CASE_FIGURES)]
     numeric = frozenset(columns) - {"Case", "Variant"}
     notes = [
-        f"Means over valid repeats; the second line is the change against {reference} at the same "
-        "lengths. It is coloured where both have repeats and it exceeds twice their spread (CV). A "
-        "change between single measurements has no colour: its noise is not known.",
+        f"Means over valid repeats; the second line is the change against {usual}, or another "
+        "variant that is named, at the same lengths; the two differ in one variable. It is "
+        "coloured where both have repeats and it exceeds twice their spread (CV). A change between "
+        "single measurements has no colour: its noise is not known.",
         "A mixed case shows its control segment; the injection is below. Output TPS P10 is the "
         "low tail of the single requests' output speed.",
     ]
     return Section("cases", "Cases", notes, [Table(columns, rows, numeric, groups=True)])
 
 
-def _case_row(run: Run, row: Row, base: Row | None, name: str) -> list[Cell]:
+def _reference(run: Run, row: Row, rows: list[Row]) -> Row | None:
+    """Return the row of the best variant that this one may be compared with and that has one."""
+    alike = {
+        other["variant"]: other
+        for other in rows
+        if other["n"] and all(other[key] == row[key] for key in ("lengths", "isl", "osl"))
+    }
+    comparable = run.compared_with.get(row["variant"], [])
+    return next((alike[name] for name in comparable if name in alike), None)
+
+
+def _case_row(run: Run, row: Row, base: Row | None, name: str, label: Cell) -> list[Cell]:
     concurrency = next(
         (
             r["concurrency"]
@@ -202,7 +209,7 @@ def _case_row(run: Run, row: Row, base: Row | None, name: str) -> list[Cell]:
         Cell(name),
         Cell(lengths, "fallback" if fallback else "", "warn" if fallback else ""),
         cell(concurrency),
-        Cell(row["variant"]),
+        label,
         Cell(f"{row['n']}/{row['planned']}", tone=tone),
         *(_figure(row, base, figure, more) for _, figure, more in CASE_FIGURES),
     ]

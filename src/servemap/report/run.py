@@ -10,8 +10,6 @@ from servemap.analysis.repeats import Repeat, read_object, read_repeat
 from servemap.analysis.summary import Row, aggregate, summary_row
 from servemap.parsers.values import mapping, sequence, text
 
-BASELINE = "baseline"
-
 
 class Run(NamedTuple):
     """A run as it stands on disk. Records by name; `problems` are sentences."""
@@ -30,6 +28,8 @@ class Run(NamedTuple):
     freezes: dict[str, dict[str, Any]]
     snapshots: dict[tuple[str, str], dict[str, Any]]
     problems: list[str]
+    compared_with: dict[str, list[str]]
+    """For each variant those that it may be compared with, the best first."""
 
     @property
     def variants(self) -> list[str]:
@@ -40,12 +40,6 @@ class Run(NamedTuple):
     def cases(self) -> list[str]:
         """Cases in the planned order."""
         return list(dict.fromkeys(repeat.case for repeat in self.repeats))
-
-    @property
-    def reference(self) -> str | None:
-        """The variant that others are compared with."""
-        variants = self.variants
-        return BASELINE if BASELINE in variants else next(iter(variants), None)
 
     @property
     def zone(self) -> tzinfo | None:
@@ -120,6 +114,9 @@ def read_run(folder: Path, plan_rows: Sequence[dict[str, Any]]) -> Run:
         freezes={p.stem: read(p) for p in sorted(folder.glob("freeze/*.json"))},
         snapshots={_node_and_moment(p): read(p) for p in sorted(folder.glob("snapshots/*-*.json"))},
         problems=problems,
+        compared_with={
+            row["variant"]: list(sequence(row.get("compared_with"))) for row in plan_rows
+        },
     )
 
 

@@ -14,6 +14,7 @@ from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import NodeError
+from servemap.model.grids import variants_of
 from servemap.model.protocol import SCHEMA
 from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Secret
@@ -54,7 +55,7 @@ def take_facts(context: Context, node_id: str) -> dict[str, Any]:
 
 def secret_names(campaign: Campaign) -> set[str]:
     """Return the variables that a campaign declares as secrets, here and at the server."""
-    servers = [variant_server(campaign, variant) for variant in campaign.variants]
+    servers = [variant_server(campaign, variant) for variant in variants_of(campaign)]
     found = set()
     for server in [campaign.server, *servers]:
         for name, value in server.env.items():

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,20 @@ def lint_patches(node: Node, patches: list[PatchSpec], work: str) -> None:
     """Check that all patches would apply to the original files, changing nothing.
 
     Raises:
-        PatchError: names every patch that would not: CRLF line ends, a target that is missing or
-            outside its root, a source that is missing or does not fit.
+        PatchError: names every patch that would not: CRLF line ends, a target that is missing,
+            outside its root or installed twice, a source that is missing or does not fit.
     """
     _ask(node, "lint", work, patches)
 
 
-def apply_patches(node: Node, patches: list[PatchSpec], work: str) -> Record:
+def apply_patches(
+    node: Node, patches: list[PatchSpec], work: str, search: Sequence[str] = ()
+) -> Record:
     """Bring exactly these patches into place on a node, in order, and prove each.
 
     Patches of another set are taken back first; no patches at all means the originals. What is
-    already in place is proven and not written again.
+    already in place is proven and not written again. `search` are the folders that the server
+    imports from: another copy of a patched file there is refused.
 
     Returns:
         {"schema", "node", "status": "ok", "changed", "order": [ID], "patches": {ID: {"kind",
@@ -51,7 +55,7 @@ def apply_patches(node: Node, patches: list[PatchSpec], work: str) -> Record:
         PatchError: a patch does not lint, apply or verify (the originals are back then), or
             somebody else changed a target (nothing was written then).
     """
-    return _ask(node, "apply", work, patches)
+    return _ask(node, "apply", work, patches, search)
 
 
 def verify_patches(node: Node, patches: list[PatchSpec], work: str) -> Record:
@@ -93,7 +97,7 @@ def active_set(node: Node, work: str) -> Record:
     return _ask(node, "status", work, [])
 
 
-def request(patches: list[PatchSpec], work: str) -> Record:
+def request(patches: list[PatchSpec], work: str, search: Sequence[str] = ()) -> Record:
     """Return what is sent to the agent: the patches with the contents of their sources.
 
     Raises:
@@ -110,6 +114,7 @@ def request(patches: list[PatchSpec], work: str) -> Record:
         "schema": SCHEMA,
         "work": work,
         "patches": [{**_parts(patch), "files": _files(patch)} for patch in patches],
+        "search": list(search),
     }
 
 
@@ -156,12 +161,14 @@ def _unusable(patch: PatchSpec, what: str, remedy: str) -> PatchError:
     return PatchError(what, f"patches.{patch.id}.source", remedy)
 
 
-def _ask(node: Node, command: str, work: str, patches: list[PatchSpec]) -> Record:
+def _ask(
+    node: Node, command: str, work: str, patches: list[PatchSpec], search: Sequence[str] = ()
+) -> Record:
     scripts = sum(patch.kind == "script" for patch in patches)
     done = node.run(
         node.agent_argv("patch", command),
         timeout_s=_TIMEOUT_S + scripts * _SCRIPT_TIMEOUT_S,
-        input=json.dumps(request(patches, work)),
+        input=json.dumps(request(patches, work, search)),
     )
     answer = _answer(node, done)
     if not answer.pop("ok"):

@@ -86,7 +86,10 @@ def build_run(run: Path) -> list[dict[str, Any]]:
     derive_attempt(skipped, {})
     rows.append({"variant": "broken", "case": "decode_latency_1k_to_1k_c1", "repeat": 1})
     build_records(run)
-    return rows
+    return [
+        row | {"compared_with": [] if row["variant"] == "baseline" else ["baseline"]}
+        for row in rows
+    ]
 
 
 def build_mixed(run: Path, variant: str, speed: float) -> None:

@@ -297,6 +297,30 @@ def test_a_server_that_ran_out_of_memory_serves_nothing_more(
     assert "out of memory" in (boot.reason or "")
 
 
+def test_memory_that_only_the_servers_log_tells_of(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    node.server_log = "ready\nE: failed to allocate compute --api-key=s3cr3t\n"
+    ensured.answers = [own_server(context, node)]
+    client.errors = [["http"]]
+    assert run(context)["reasons"] == [
+        "the server's memory was used up on n1: E: failed to allocate compute --api-key=<redacted>",
+        "no request succeeded (1 x http)",
+    ]
+    assert node.server not in node.living
+    (boot,) = boots.read_boots(context.run_dir, "baseline")
+    assert boot.status == "stopped"
+
+
+def test_a_log_is_not_searched_after_a_case_without_errors(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    node.server_log = "W: failed to allocate buffer of an unused kind\n"
+    ensured.answers = [own_server(context, node)]
+    assert run(context)["status"] == "ok"
+    assert node.server in node.living
+
+
 def test_a_server_stays_after_other_errors(
     context: Context, node: FakeNode, client: Client, ensured: Ensured
 ) -> None:
@@ -315,6 +339,30 @@ def test_a_server_that_died_during_the_case(
     assert meta["reasons"][0] == "the server was ended by signal 9 during the case"
     (boot,) = boots.read_boots(context.run_dir, "baseline")
     assert boot.status == "died"
+
+
+def test_what_a_server_said_before_it_died_is_among_the_reasons(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    node.server_log = "ready\nOddError: it --api-key=s3cr3t broke\n"
+    ensured.answers = [own_server(context, node)]
+    client.meanwhile = lambda: node.server_dies(code=1)
+    meta = run(context)
+    assert meta["reasons"][:2] == [
+        "the server exited with code 1 during the case",
+        "last errors of its log: OddError: it --api-key=<redacted> broke",
+    ]
+    (boot,) = boots.read_boots(context.run_dir, "baseline")
+    assert "OddError" in (boot.reason or "")
+
+
+def test_a_server_that_was_killed_has_no_last_words(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    node.server_log = "served a request\n"
+    ensured.answers = [own_server(context, node)]
+    client.meanwhile = lambda: node.server_dies(signal=9, code=None)
+    assert not any("served a request" in reason for reason in run(context)["reasons"])
 
 
 def test_a_server_that_ended_after_the_client_is_no_failure(

@@ -214,7 +214,7 @@ PHASE = {"id": "phase1", "cases": ["one"]}
         ),
         pytest.param(
             {"phases": [{**PHASE, "variants": ["none"]}]},
-            "there is no variant 'none'",
+            "there is no variant or grid 'none'",
             "phases.phase1.variants",
             id="unknown variant",
         ),

@@ -14,7 +14,8 @@ from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json, digest
 from servemap.model.errors import ConfigError
 from servemap.model.load import parse_campaign
-from servemap.model.plan import Plan, any_of
+from servemap.model.name_pattern import any_of
+from servemap.model.plan import Plan
 from servemap.model.resolve import changed_keys, resolved_case, variant_server
 
 

@@ -75,7 +75,7 @@ def facts(root: Path) -> dict[str, Any]:
 
 
 def request(work: Path, patches: list[Any]) -> Any:
-    return parse(json.dumps({"schema": 1, "work": str(work), "patches": patches}).encode()).patches
+    return parse(json.dumps({"schema": 1, "work": str(work), "patches": patches}).encode())
 
 
 def killed(at: int, act: Any) -> bool:

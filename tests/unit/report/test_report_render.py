@@ -191,6 +191,23 @@ def test_variants_stand_side_by_side_with_the_change(page):
     assert "%" not in " ".join(reference)
 
 
+def test_a_change_across_two_variables_is_not_told(campaign, tmp_path):
+    """A cell of a grid is compared with a neighbour that was measured, which is then named."""
+    run, rows = campaign
+    allowed = {"baseline": [], "ubatch-64": ["other-cell"], "broken": ["baseline"]}
+    rows = [row | {"compared_with": allowed[row["variant"]]} for row in rows]
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    markdown, _ = rendered(copy, rows)
+    assert "%" not in " ".join(cell for r in rows_of(markdown, "Cases") for cell in r[5:])
+    allowed |= {"ubatch-64": ["broken", "baseline"], "baseline": ["broken"]}
+    rows = [row | {"compared_with": allowed[row["variant"]]} for row in rows]
+    markdown, _ = rendered(copy, rows)
+    found = next(r for r in rows_of(markdown, "Cases") if r[3].startswith("ubatch-64"))
+    assert "against baseline" in found[3], "the usual one, broken, has no figures there"
+    assert "(-10.00 %)" in found[5]
+
+
 def test_a_change_against_a_single_measurement_has_no_colour(page):
     """The variant was measured once: 10 % less may be noise, and the summary says so."""
     markdown, html = page

@@ -25,6 +25,7 @@ def wait_ready(
     *,
     start_timeout_s: float,
     own_lines: tuple[str, ...] = (),
+    idle: Callable[[str], bool] = lambda _line: False,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Ready:
@@ -36,6 +37,7 @@ def wait_ready(
         new_log: returns what the log gained since the last call.
         start_timeout_s: longest time without a new line in the log.
         own_lines: texts that mark a line as the echo of our own probes: no sign of progress.
+        idle: whether a line is one that the engine repeats while it waits: no sign of it either.
         clock: seconds, monotonic.
         sleep: waits for seconds.
     """
@@ -46,9 +48,11 @@ def wait_ready(
         # Alive is asked first: what the process said before it died is then still read.
         running = alive()
         lines = [line for line in new_log().splitlines() if line.strip()]
-        fresh = [line for line in lines if not any(text in line for text in own_lines)]
-        if fresh:
-            last_progress, last_line = clock(), fresh[-1]
+        said_more = [line for line in lines if not any(text in line for text in own_lines)]
+        if said_more:
+            last_line = said_more[-1]
+        if not all(map(idle, said_more)):
+            last_progress = clock()
         said = (
             f"; last line of its log: {shorten(last_line)}" if last_line else "; its log is empty"
         )

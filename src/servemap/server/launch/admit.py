@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from servemap.engines.base import Attachable, Effective
-from servemap.engines.failures import explain
+from servemap.engines.failures import is_idle
 from servemap.engines.registry import get_adapter
 from servemap.model.canon import write_json_atomic
 from servemap.model.protocol import SCHEMA
@@ -27,6 +27,7 @@ from servemap.server.gates.holders import Holders
 from servemap.server.gates.judge import boot_pids
 from servemap.server.gates.ready import probe_marks, wait_ready
 from servemap.server.launch import boots, process
+from servemap.server.launch.diagnosis import diagnose_ranks, why_failed
 from servemap.server.launch.ending import finish
 from servemap.server.launch.logs import follow_logs, keep_log
 from servemap.server.launch.node_log import read_log
@@ -66,6 +67,7 @@ def admit(
         follow_logs(context, ranks),
         start_timeout_s=context.policy.start_timeout_s,
         own_lines=probe_marks(endpoints),
+        idle=lambda line: is_idle(line, server.engine),
     )
     checks = [*before, Check("ready", ready.ok, ready.reason or f"after {ready.waited_s:.2f} s")]
     effective = Effective()
@@ -79,20 +81,22 @@ def admit(
         checks += _check_workers(context, adapter, started)
         checks += only_ours(context, server, boot.boot_id, holders)
         effective = result.effective
+    failed = [check for check in checks if check.ok is False]
+    diagnoses = diagnose_ranks(context, server.engine, ranks, ready=ready.ok) if failed else {}
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
     write_json_atomic(
         folder / "gate.json",
         redact_value(
             {
                 "schema": SCHEMA,
-                "checks": [c.record() for c in checks],
+                "checks": [check.record() for check in checks],
                 "effective": asdict(effective),
+                "diagnosis": {node_id: one.record() for node_id, one in diagnoses.items()},
             }
         ),
     )
-    failed = [check for check in checks if check.ok is False]
     if failed:
-        reason = _why_failed(context, ranks, failed)
+        reason = why_failed(diagnoses, failed)
         finish(context, ranks, "failed", reason)
         raise NotRunError("launch", reason, str(folder), failed[0].remedy or "read the log there")
     boots.write_boot(
@@ -118,21 +122,6 @@ def admit(
         boot.ranks,
         [check.record() for check in checks],
     )
-
-
-def _why_failed(context: Context, ranks: Ranks, failed: list[Check]) -> str:
-    """Return what a failed start comes down to: what its logs mean, the checks, how it ended."""
-    said = "; ".join(f"{check.name}: {check.evidence}" for check in failed)
-    for node_id, rank in ranks.items():
-        node, workdir = context.nodes[node_id], context.workdir(node_id)
-        found = explain(read_log(node, process.log_path(workdir, rank.boot_id)))
-        if found:
-            said = f"{found[0].means} ({found[0].remedy}); {said}"
-        state = process.supervisor_state(node, workdir, rank.boot_id)
-        if state.get("exit"):
-            where = f" (node {node_id})" if len(ranks) > 1 else ""
-            said = f"{said}; {process.say_exit(state)}{where}"
-    return said
 
 
 def _all_started(

@@ -14,6 +14,7 @@ from servemap.server.context import Context
 from servemap.server.gates.checks import check_completion, run_gates
 from servemap.server.launch import boots
 from servemap.server.launch.admit import PROBE_TIMEOUT_S
+from servemap.server.launch.diagnosis import memory_errors, why_ended
 from servemap.server.launch.ending import finish
 from servemap.server.launch.ranks import Standing, asked_to_end, standing, why_down
 from servemap.server.launch.served import Served, server_pids, server_url
@@ -205,16 +206,23 @@ def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
 
 
 def _let_go(context: Context, ranks: Standing, lost: _Lost) -> None:
-    """Stop what is left of a server, record how it ended, and apply `on_unhealthy`."""
+    """Stop what is left of a server, record how it ended, and apply `on_unhealthy`.
+
+    A server that ran out of memory is replaced whatever that policy says.
+    """
     variant = next(iter(ranks.values())).variant
     ours = any(
         boot.boot_id == rank.boot_id and boot.session == context.session
         for rank in ranks.values()
         for boot in boots.read_boots(context.run_dir, rank.variant)
     )
-    finish(context, ranks, lost.status, lost.reason)
-    if lost.health and ours and context.policy.on_unhealthy == "abort":
-        text = redact_text(f"the server of variant {variant} lost its health: {lost.reason}")
+    aborts = lost.health and ours and context.policy.on_unhealthy == "abort"
+    out_of_memory = memory_errors(context, variant, ranks) if aborts else []
+    said = out_of_memory or (why_ended(context, variant, ranks) if lost.health else [])
+    reason = "; ".join([lost.reason, *said])
+    finish(context, ranks, lost.status, reason)
+    if aborts and not out_of_memory:
+        text = redact_text(f"the server of variant {variant} lost its health: {reason}")
         request_stop(context.run_dir, context.session, "abort", text)
         raise NotRunError("abort", text, str(context.run_dir / "server" / variant), "see its log")
 

@@ -46,6 +46,8 @@ def keep_log(context: Context, node_id: str, rank: Running) -> None:
 def follow_logs(context: Context, ranks: dict[str, Running]) -> Callable[[], str]:
     """Return a function that gives the whole lines that all ranks said since its last call.
 
+    Each state of a progress bar, which returns the carriage, is a line of its own.
+
     Each call adds them to the kept logs, so that a start can be watched in the results. A node
     that cannot be reached for a moment says nothing.
     """

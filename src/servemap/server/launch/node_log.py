@@ -130,7 +130,7 @@ def safe_cut(text: str) -> int:
     key = text.rfind(KEY)
     if key >= 0 and limit - key < HOLD_CHARS and not KEY_END.search(text, key):
         limit = key
-    cut = text.rfind("\n", 0, limit) + 1
+    cut = max(text.rfind("\n", 0, limit), text.rfind("\r", 0, limit)) + 1
     if cut or limit <= LINE_CHARS:
         return cut
     cut = limit - HOLD_CHARS

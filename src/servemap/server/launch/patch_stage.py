@@ -14,6 +14,7 @@ from servemap.server.context import Context
 from servemap.server.events import append_event
 from servemap.server.launch.ending import stop_server
 from servemap.server.launch.ranks import standing
+from servemap.server.launch.search_path import search_path
 from servemap.server.locks import server_lock
 from servemap.server.not_run import NotRunError
 
@@ -67,7 +68,10 @@ def swap_patches(context: Context, variant: str, node_id: str) -> dict[str, Any]
             "policy.on_unpatched: reapply",
         )
     record: dict[str, Any] = patches.apply_patches(
-        context.nodes[node_id], wanted, context.workdir(node_id)
+        context.nodes[node_id],
+        wanted,
+        context.workdir(node_id),
+        search_path(context, variant, node_id) if wanted else (),
     )
     if record["changed"]:
         append_event(context.run_dir, "patch", variant=variant, node=node_id)

@@ -52,6 +52,7 @@ def _record(
     spec_sha = context.plan.spec_sha256("launch", variant)
     now = time.time_ns()
     boot = _newest_boot(context, variant)
+    gate = _gate(context, variant, boot)
     status = "ok" if served else ("failed" if cause in attempts.CAUSES_THAT_COUNT else "not_run")
     return {
         "schema": SCHEMA,
@@ -71,7 +72,8 @@ def _record(
         "engine_version": served.engine_version if served else None,
         "boot_id": served.boot_id if served else (boot.boot_id if boot else None),
         "drift": served.drift if served else [],
-        "gate": {"checks": served.checks if served else _gate_checks(context, variant, boot)},
+        "gate": {"checks": served.checks if served else list(gate.get("checks", []))},
+        "diagnosis": {} if served else dict(gate.get("diagnosis", {})),
         "started_ns": started_ns,
         "ready_ns": now if served else None,
         "start_s": (now - started_ns) / 1e9 if served else None,
@@ -85,12 +87,11 @@ def _newest_boot(context: Context, variant: str) -> boots.Boot | None:
     return known[-1] if known and known[-1].session == context.session else None
 
 
-def _gate_checks(context: Context, variant: str, boot: boots.Boot | None) -> list[dict[str, Any]]:
+def _gate(context: Context, variant: str, boot: boots.Boot | None) -> dict[str, Any]:
     if boot is None:
-        return []
+        return {}
     folder = boots.boot_dir(context.run_dir, variant, boot.boot_id)
-    gate = attempts.read_json(folder / "gate.json") or {}
-    return list(gate.get("checks", []))
+    return attempts.read_json(folder / "gate.json") or {}
 
 
 def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[str]:

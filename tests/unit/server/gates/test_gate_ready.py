@@ -35,6 +35,7 @@ def wait(
         new_log,
         start_timeout_s=start_timeout_s,
         own_lines=MARKS,
+        idle=lambda line: line.startswith("still waiting"),
         clock=lambda: now,
         sleep=sleep,
     )
@@ -67,6 +68,17 @@ def test_the_echo_of_our_own_probes_is_no_progress() -> None:
     assert not result.ok
     assert now < 12
     assert "its log is empty" in result.reason
+
+
+def test_a_line_that_only_says_that_it_waits_is_no_progress() -> None:
+    result, now = wait(lambda now: "" if now else "began\n")
+    silent = now
+    result, now = wait(lambda now: "still waiting\n" if now else "began\n")
+    assert not result.ok
+    assert now == silent
+    assert "last line of its log: still waiting" in result.reason
+    result, now = wait(lambda now: f"still waiting\ndone {now}\n", ready_at=40)
+    assert result.ok
 
 
 def test_a_death_ends_the_wait_at_once_with_its_last_words() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from servemap.engines.base import Effective
+from servemap.engines.llamacpp import LlamaCpp
 from servemap.model.errors import ConfigError
+from servemap.nodes.base import ProcessId
 from servemap.onnode import redact
 from servemap.server.context import Context
 from servemap.server.events import append_event, read_events
@@ -146,6 +148,21 @@ def test_health_that_is_lost(node: FakeNode, answers: Answers, policy: str) -> N
         assert node.starts() == 1
     (dead,) = boots.deaths(context.run_dir, "baseline", "s1")
     assert "signal 9" in (dead.reason or "")
+
+
+@pytest.mark.parametrize("tells", ["log", "container"])
+def test_health_lost_for_want_of_memory_is_replaced_whatever_the_policy(
+    node: FakeNode, answers: Answers, tells: str
+) -> None:
+    context = fake_context(node, campaign())
+    assert context.policy.on_unhealthy == "abort", "as where a campaign says nothing"
+    if tells == "log":
+        node.server_log = "E: failed to allocate buffer for kv cache\n"
+    ensure_server(context, "baseline")
+    node.server_dies(signal=9, code=None, **({"oom_killed": True} if tells == "container" else {}))
+    assert not ensure_server(context, "baseline").reused
+    (dead,) = boots.deaths(context.run_dir, "baseline", "s1")
+    assert "out of memory" in (dead.reason or "") or "memory was used up" in (dead.reason or "")
 
 
 def test_a_lapsed_lease_is_no_lost_health(node: FakeNode, answers: Answers) -> None:
@@ -380,6 +397,79 @@ def test_launch_records_a_failure_with_the_last_lines(node: FakeNode, answers: A
     assert record["log_tail"][-1] == "fatal: no such card"
     assert record["gate"]["checks"][-1]["evidence"] == "nobody listens"
     assert (record["ready_ns"], record["start_s"]) == (None, None)
+
+
+def silent(node: FakeNode, answers: Answers, log: str, engine: str = "vllm") -> dict[str, Any]:
+    """The launch record of a server that lives, writes a log and never answers."""
+    node.server_log = log
+    answers.healthy = False
+    server = {"engine": engine, "port": 18999}
+    policy = {"stop_grace_s": 0.1, "start_timeout_s": 0.1}
+    output = Path("launch.json")
+    launch.launch_variant(
+        fake_context(node, campaign(server=server, policy=policy)), "baseline", 1, output
+    )
+    record: dict[str, Any] = json.loads(output.read_text())
+    assert record["status"] == "failed"
+    return record
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's name with the commands of the embedded engine."""
+    monkeypatch.setattr(start, "get_engine", lambda _: LlamaCpp())
+    monkeypatch.setattr(admit, "get_adapter", lambda _: LlamaCpp())
+
+
+@pytest.mark.usefixtures("vllm")
+def test_a_capture_that_never_ends_is_named_as_a_hang(node: FakeNode, answers: Answers) -> None:
+    record = silent(node, answers, "loaded\nCapturing the model for CUDA graphs.\n")
+    (reason,) = record["reasons"]
+    assert "The capture of graphs began and never ended, while the process lives (Set " in reason
+    assert "no new line in its log" in reason
+    (finding,) = record["diagnosis"]["n1"]["findings"]
+    assert (finding["id"], finding["failure"], finding["line_number"]) == (
+        "capture-hang",
+        "hang",
+        2,
+    )
+    assert record["diagnosis"]["n1"]["unknown"] is None
+    assert not node.living, "it is ended all the same"
+
+
+@pytest.mark.usefixtures("vllm")
+def test_an_unknown_failure_is_more_than_its_exit(node: FakeNode, answers: Answers) -> None:
+    begin = node.on_spawn["supervise"]
+
+    def dies(argv: list[str], pid: ProcessId) -> None:
+        begin(argv, pid)
+        node.server_dies(code=1)
+
+    node.on_spawn["supervise"] = dies
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "/x/odd.py", line 3, in begin\n'
+        "OddError: --api-key=s3cr3t does not fit\n"
+    )
+    record = silent(node, answers, log)
+    (reason,) = record["reasons"]
+    assert (
+        "first traceback: OddError: --api-key=<redacted> does not fit at /x/odd.py:3 in begin; "
+        "last errors of its log: OddError: "
+    ) in reason
+    assert reason.count("the server exited with code 1") == 1
+    unknown = record["diagnosis"]["n1"]["unknown"]
+    assert unknown["traceback"]["line_number"] == 1
+    assert record["diagnosis"]["n1"]["exit"] == "the server exited with code 1"
+    assert "s3cr3t" not in json.dumps(record)
+
+
+def test_a_gate_that_fails_on_a_ready_server_is_not_looked_for_in_its_log(
+    node: FakeNode, answers: Answers
+) -> None:
+    answers.gates = [Check("context", False, "asked 9, got 8")]
+    with pytest.raises(NotRunError, match=r"^context: asked 9, got 8"):
+        ensure_server(fake_context(node, campaign()), "baseline")
 
 
 def test_a_credential_in_a_log_or_an_answer_is_written_nowhere(

@@ -30,7 +30,9 @@ class Lab:
         self.head, self.worker = Tracked("n1", self.order), Tracked("n2", self.order)
 
     def context(self, session: str = "s1", **server: Any) -> Context:
-        return fake_context(self.head, two_nodes(**server), session, others=[self.worker])
+        config = two_nodes(**server)
+        config["policy"] |= {"on_unhealthy": "relaunch"}
+        return fake_context(self.head, config, session, others=[self.worker])
 
 
 class Tracked(FakeNode):
@@ -139,7 +141,8 @@ def test_a_whole_server_is_reused_and_a_torn_one_is_not(lab: Lab) -> None:
     assert not second.reused
     assert old not in lab.head.living, "the rank that was left is ended too"
     lost = next(boot for boot in boots.read_boots(context.run_dir, "baseline"))
-    assert (lost.status, lost.reason) == ("died", said)
+    assert lost.status == "died"
+    assert lost.reason == f"{said}; last lines of its log: engine says hello"
 
 
 def test_a_rank_that_does_not_start_ends_the_others(lab: Lab) -> None:

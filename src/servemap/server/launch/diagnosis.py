@@ -1,0 +1,133 @@
+"""What the logs of a start that failed say: causes that are known, or the evidence there is."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from servemap.engines.failures import Finding, explain, memory_error
+from servemap.engines.unknown import Unknown, explain_unknown
+from servemap.model.errors import NodeError
+from servemap.nodes.parallel import each
+from servemap.onnode.redact import redact_text
+from servemap.server.context import Context
+from servemap.server.gates.checks import Check
+from servemap.server.launch import process
+from servemap.server.launch.node_log import read_log
+from servemap.server.launch.process import Running
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What one rank's log says; `unknown` is the evidence where no cause is found in it."""
+
+    findings: list[Finding]
+    unknown: Unknown | None
+    exit: str | None
+    """How the rank ended, in words; None where it still runs."""
+
+    def say(self) -> str:
+        """Return in words what the log comes down to; empty where it tells nothing."""
+        told = next((f for f in self.findings if f.role != "request"), None)
+        words = [f"{told.means.removesuffix('.')} ({told.remedy})"] if told else []
+        if self.unknown is not None:
+            words.append(self.unknown.say())
+        return "; ".join(words)
+
+    def record(self) -> dict[str, Any]:
+        """Return the diagnosis as it is stored in `gate.json` and `launch.json`."""
+        return {
+            "findings": [asdict(finding) for finding in self.findings],
+            "unknown": asdict(self.unknown) if self.unknown else None,
+            "exit": self.exit,
+        }
+
+
+def diagnose(log_text: str, engine: str, *, exit_words: str | None, ready: bool) -> Diagnosis:
+    """Return what a log says about a start that failed.
+
+    Args:
+        log_text: the rank's log.
+        engine: the engine that wrote it.
+        exit_words: how the rank ended; None where it still runs.
+        ready: whether the server answered before a gate refused it, so that its log need not tell.
+    """
+    text = redact_text(log_text)
+    findings = explain(text, engine, alive=exit_words is None)
+    known = any(finding.role in ("cause", "stop") for finding in findings)
+    silent = ready and exit_words is None
+    return Diagnosis(findings, None if known or silent else explain_unknown(text), exit_words)
+
+
+def diagnose_ranks(
+    context: Context, engine: str, ranks: Mapping[str, Running], *, ready: bool
+) -> dict[str, Diagnosis]:
+    """Return what the log of each rank says, by node."""
+
+    def look(node_id: str) -> Diagnosis:
+        node, workdir, boot_id = (
+            context.nodes[node_id],
+            context.workdir(node_id),
+            ranks[node_id].boot_id,
+        )
+        state = process.supervisor_state(node, workdir, boot_id)
+        text = read_log(node, process.log_path(workdir, boot_id))
+        ended = process.say_exit(state) if state.get("exit") else None
+        return diagnose(text, engine, exit_words=ended, ready=ready)
+
+    return each(list(ranks), look)
+
+
+def why_failed(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
+    """Return what a failed start comes down to: what its logs mean, the checks, how it ended."""
+    words = dict.fromkeys(text for one in diagnoses.values() if (text := one.say()))
+    checks = [f"{check.name}: {check.evidence}" for check in failed]
+    several = len(diagnoses) > 1
+    ends = [
+        f"{one.exit} (node {node_id})" if several else one.exit
+        for node_id, one in diagnoses.items()
+        if one.exit
+    ]
+    return "; ".join([*words, *checks, *ends])
+
+
+def why_ended(context: Context, variant: str, ranks: Mapping[str, Running]) -> list[str]:
+    """Return what the logs of the ranks that ended say, each thing once.
+
+    A rank that was killed says nothing of it: its last lines are then no evidence. A node that
+    gives no answer now says nothing.
+    """
+    try:
+        found = diagnose_ranks(context, context.server(variant).engine, ranks, ready=True)
+    except NodeError:
+        return []
+    ended = [one for one in found.values() if one.exit is not None]
+    telling = [
+        one
+        for one in ended
+        if one.unknown is None or one.unknown.errors or process.KILLED not in str(one.exit)
+    ]
+    return list(dict.fromkeys(said for one in telling if (said := one.say())))
+
+
+def memory_errors(context: Context, variant: str, ranks: Mapping[str, Running]) -> list[str]:
+    """Return in words which ranks ran out of memory, by their log or by how they ended.
+
+    A node that gives no answer now says nothing.
+    """
+    engine = context.server(variant).engine
+
+    def look(node_id: str) -> str | None:
+        node, workdir = context.nodes[node_id], context.workdir(node_id)
+        boot_id = ranks[node_id].boot_id
+        try:
+            state = process.supervisor_state(node, workdir, boot_id)
+            log = read_log(node, process.log_path(workdir, boot_id))
+        except NodeError:
+            return None
+        found = memory_error(redact_text(log), engine)
+        if found is not None:
+            return f"the server's memory was used up on {node_id}: {found.line}"
+        killed = (state.get("exit") or {}).get("oom_killed")
+        return f"{process.say_exit(state)} (node {node_id})" if killed else None
+
+    return [text for text in each(list(ranks), look).values() if text]
