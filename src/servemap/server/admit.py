@@ -24,6 +24,7 @@ from servemap.server.logs import follow_logs, keep_log
 from servemap.server.nodes_gate import holders_on, only_ours
 from servemap.server.patience import Patience
 from servemap.server.ranks import ranks_down
+from servemap.server.readback import read_back
 from servemap.server.served import NotRunError, Served, server_pids, server_url
 
 PROBE_TIMEOUT_S = 10.0
@@ -66,13 +67,22 @@ def admit(
     elif started:
         result = run_gates(context.head, adapter, url, model, started[context.plan.head])
         checks += result.checks
+        checks += read_back(adapter, server, model, result.effective)
         checks += _check_workers(context, started)
         checks += only_ours(context, server, boot.boot_id, holders)
         effective = result.effective
     folder = boots.boot_dir(context.run_dir, boot.variant, boot.boot_id)
     write_json_atomic(
         folder / "gate.json",
-        {"schema": SCHEMA, "checks": [c.record() for c in checks], "effective": asdict(effective)},
+        {
+            "schema": SCHEMA,
+            "checks": [c.record() for c in checks],
+            "effective": asdict(effective),
+            "memory": {
+                node_id: [asdict(rank) for rank in adapter.memory(one.log)]
+                for node_id, one in (started or {}).items()
+            },
+        },
     )
     failed = [check for check in checks if check.ok is False]
     if failed:

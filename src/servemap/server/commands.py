@@ -7,6 +7,7 @@ from typing import Any
 
 from servemap.engines.base import Engine, Placement
 from servemap.model.server_spec import Container, ServerSpec
+from servemap.onnode.redact import redact_variable
 from servemap.server.container import in_container
 from servemap.server.context import Context, resolve_secrets
 
@@ -35,8 +36,14 @@ class RankCommand:
     container: dict[str, Any] | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return the command as it is stored."""
-        return {"node": self.placement.node, "rank": self.placement.rank, "argv": self.argv}
+        """Return the command as it is stored; of secret variables the names alone."""
+        return {
+            "node": self.placement.node,
+            "rank": self.placement.rank,
+            "argv": self.argv,
+            "env": {name: redact_variable(name, value) for name, value in self.env.items()},
+            "secrets": sorted(self.secrets),
+        }
 
 
 def placements(context: Context, variant: str, server: ServerSpec) -> list[Placement]:
@@ -78,8 +85,8 @@ def _command(
         python=sys.executable if here else REMOTE_PYTHON,
         workdir=workdir,
     )
-    plain, secrets = resolve_secrets(engine.env(server, placement, workdir=workdir))
-    env = {**context.node_spec(placement.node).env, **plain}
+    plain, secrets = resolve_secrets(engine.env(server, workdir=workdir))
+    env = {**engine.defaults(placement), **context.node_spec(placement.node).env, **plain}
     cwd = str(Path(workdir, server.cwd)) if server.cwd else None
     if cwd and here and server.container is None:
         cwd = str(Path(cwd).resolve())

@@ -16,6 +16,7 @@ from servemap.server.ending import finish
 from servemap.server.gates import check_completion, run_gates
 from servemap.server.ranks import Standing, asked_to_end, standing, why_down
 from servemap.server.reach import reach
+from servemap.server.readback import read_back
 from servemap.server.served import NotRunError, Served, server_pids, server_url
 from servemap.server.start import start_server
 from servemap.server.stop import request_stop, stop_request
@@ -179,8 +180,10 @@ def _reuse(
 
 def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
     url = server_url(context, server)
-    result = run_gates(context.head, get_adapter(server), url, context.plan.campaign.model)
-    failed = [check for check in result.checks if check.ok is False]
+    adapter, model = get_adapter(server), context.plan.campaign.model
+    result = run_gates(context.head, adapter, url, model)
+    checks = [*result.checks, *read_back(adapter, server, model, result.effective)]
+    failed = [check for check in checks if check.ok is False]
     if failed:
         raise NotRunError(
             "launch",
@@ -196,7 +199,7 @@ def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
         result.effective.engine_version,
         {},
         True,
-        checks=[check.record() for check in result.checks],
+        checks=[check.record() for check in checks],
     )
 
 

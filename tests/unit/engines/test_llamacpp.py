@@ -92,7 +92,7 @@ def test_read_back() -> None:
     )
     models = {"data": [{"id": "tiny", "meta": {"n_ctx": 8192}}]}
     props = {"default_generation_settings": {"n_ctx": 4096}}
-    effective = ENGINE.read_back(log, models, props)
+    effective = ENGINE.read_back(log, models, {"props": props})
     assert effective.engine_version == "xllamacpp 2026.10.11549"
     assert effective.model_names == ("tiny",)
     assert effective.context == 4096
@@ -102,7 +102,7 @@ def test_read_back() -> None:
 
 @pytest.mark.parametrize("garbage", [None, [], "x", {"data": [1, {"id": 3}]}, {"data": {}}])
 def test_read_back_of_garbage_is_empty(garbage: Any) -> None:
-    effective = ENGINE.read_back('llamaserve: starting {"xllamacpp": 1}', garbage, garbage)
+    effective = ENGINE.read_back('llamaserve: starting {"xllamacpp": 1}', garbage, {"props": garbage})
     assert effective.engine_version is None
     assert effective.model_names == ()
     assert effective.context is None
