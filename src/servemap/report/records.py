@@ -7,6 +7,7 @@ from servemap.parsers.values import mapping, sequence, text
 from servemap.report.document import Cell, Section, Table, Tone, cell
 from servemap.report.numbers import bit_rate, plain, seconds
 from servemap.report.run import Run
+from servemap.report.servers import server_tables
 
 _STATUS_TONES: dict[str, Tone] = {
     "ok": "good",
@@ -47,7 +48,7 @@ def server(run: Run) -> Section:
         [
             Cell(variant),
             cell(check.get("name")),
-            Cell("pass", tone="good") if check.get("ok") is True else Cell("fail", tone="bad"),
+            _result(check.get("ok")),
             cell(_words(check.get("evidence"))),
             cell(None if check.get("ok") is True else check.get("remedy")),
         ]
@@ -70,6 +71,7 @@ def server(run: Run) -> Section:
                 caption="Gates of the first start",
             )
         )
+    tables += server_tables(run)
     paragraphs = []
     if patches := _patch_rows(run):
         tables.append(
@@ -91,6 +93,13 @@ def server(run: Run) -> Section:
     else:
         paragraphs.append("No variant of this run has patches.")
     return Section("server", "Server, gates and patches", paragraphs, tables)
+
+
+def _result(ok: Any) -> Cell:
+    """Return how a check ended; one may have no answer, and need none."""
+    if ok is None:
+        return Cell("no answer", tone="muted")
+    return Cell("pass", tone="good") if ok is True else Cell("fail", tone="bad")
 
 
 def _engine(record: dict[str, Any]) -> str:

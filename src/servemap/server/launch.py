@@ -69,7 +69,7 @@ def _record(
         "engine_version": served.engine_version if served else None,
         "boot_id": served.boot_id if served else (boot.boot_id if boot else None),
         "drift": served.drift if served else [],
-        "gate": {"checks": served.checks if served else _gate_checks(context, variant, boot)},
+        "gate": _gate(context, variant, served, boot),
         "started_ns": started_ns,
         "ready_ns": now if served else None,
         "start_s": (now - started_ns) / 1e9 if served else None,
@@ -83,12 +83,16 @@ def _newest_boot(context: Context, variant: str) -> boots.Boot | None:
     return known[-1] if known and known[-1].session == context.session else None
 
 
-def _gate_checks(context: Context, variant: str, boot: boots.Boot | None) -> list[dict[str, Any]]:
-    if boot is None:
-        return []
-    folder = boots.boot_dir(context.run_dir, variant, boot.boot_id)
+def _gate(
+    context: Context, variant: str, served: Served | None, boot: boots.Boot | None
+) -> dict[str, Any]:
+    """Return the checks, and what the server said of itself and of its memory where it was ours."""
+    boot_id = served.boot_id if served else (boot.boot_id if boot else None)
+    if boot_id is None:
+        return {"checks": served.checks if served else []}
+    folder = boots.boot_dir(context.run_dir, variant, boot_id)
     gate = attempts.read_json(folder / "gate.json") or {}
-    return list(gate.get("checks", []))
+    return {key: value for key, value in gate.items() if key != "schema"} or {"checks": []}
 
 
 def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[str]:

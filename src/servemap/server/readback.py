@@ -69,10 +69,17 @@ def agrees(key: str, asked: Any, said: Any) -> bool:
     if isinstance(asked, int | float) and isinstance(said, int | float):
         if key == "context":
             return said >= asked
-        return math.isclose(asked, said, rel_tol=1e-6)
+        return asked == said or _close(asked, said)
     one, other = _plain(asked), _plain(said)
     # A type of which there are several is asked for by its short name: fp8 is fp8_e4m3.
     return one == other or (key == "kv_dtype" and other.startswith(one))
+
+
+def _close(one: float, other: float) -> bool:
+    try:
+        return isinstance(one + other, float) and math.isclose(one, other, rel_tol=1e-6)
+    except OverflowError:
+        return False
 
 
 def _plain(value: Any) -> str:

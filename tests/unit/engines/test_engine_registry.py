@@ -44,7 +44,5 @@ def test_read_back_of_an_attached_server_needs_no_log() -> None:
 
 
 def test_of_an_attached_server_only_what_is_stated_is_asked() -> None:
-    server = ServerSpec(
-        engine="vllm", settings=Settings(max_active=4), topology=Topology(tp=2)
-    )
+    server = ServerSpec(engine="vllm", settings=Settings(max_active=4), topology=Topology(tp=2))
     assert AttachedServer(Vllm()).asked(server, MODEL) == {"max_active": 4, "tp": 2}

@@ -102,7 +102,9 @@ def test_read_back() -> None:
 
 @pytest.mark.parametrize("garbage", [None, [], "x", {"data": [1, {"id": 3}]}, {"data": {}}])
 def test_read_back_of_garbage_is_empty(garbage: Any) -> None:
-    effective = ENGINE.read_back('llamaserve: starting {"xllamacpp": 1}', garbage, {"props": garbage})
+    effective = ENGINE.read_back(
+        'llamaserve: starting {"xllamacpp": 1}', garbage, {"props": garbage}
+    )
     assert effective.engine_version is None
     assert effective.model_names == ()
     assert effective.context is None

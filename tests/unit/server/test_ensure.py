@@ -45,7 +45,9 @@ class Answers:
         return Check("completion", self.healthy, "token" if self.healthy else self.unhealthy)
 
     def run_gates(self, *args: Any) -> GateResult:
-        return GateResult(self.gates, Effective(engine_version="fake 1", settings=dict(self.settings)))
+        return GateResult(
+            self.gates, Effective(engine_version="fake 1", settings=dict(self.settings))
+        )
 
     def require_clean(self, *args: Any) -> None:
         if not self.port_free:
