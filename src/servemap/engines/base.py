@@ -176,9 +176,16 @@ def model_path(server: ServerSpec, model: ModelSpec, workdir: str) -> str:
     return on_node(inside or model.path, workdir)
 
 
-def interpreter(server: ServerSpec, python: str) -> str:
-    """Return the server's interpreter: `python` is the one outside, which no image has to have."""
-    return server.python or ("python3" if server.container else python)
+def interpreter(server: ServerSpec, python: str, workdir: str) -> str:
+    """Return the server's interpreter: `python` is the one outside, which no image has to have.
+
+    One that is given by its path lies where other relative paths of the spec do; links stay, since
+    an environment's interpreter is one.
+    """
+    if server.python is None:
+        return "python3" if server.container else python
+    outside = "/" in server.python and server.container is None
+    return posixpath.join(workdir, server.python) if outside else server.python
 
 
 def python_env(server: ServerSpec, workdir: str) -> dict[str, str | Secret]:

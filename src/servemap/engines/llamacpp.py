@@ -63,7 +63,7 @@ class LlamaCpp:
         and end with it, so that servers on several nodes can be driven without accelerators.
         """
         _refuse(server)
-        words = [interpreter(server, python), "-m", MODULE]
+        words = [interpreter(server, python, workdir), "-m", MODULE]
         words += ["--model", model_path(server, model, workdir), "--alias", model.name]
         words += ["--host", server.bind, "--port", str(server.port)]
         if placement.ranks > 1:

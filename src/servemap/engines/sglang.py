@@ -89,7 +89,7 @@ class SGLang:
         """Return the command that starts a rank (see `Engine.argv`)."""
         _refuse(server)
         return [
-            *python_module(interpreter(server, python), MODULE, server.package),
+            *python_module(interpreter(server, python, workdir), MODULE, server.package),
             *flags(
                 {
                     "model-path": model_path(server, model, workdir),

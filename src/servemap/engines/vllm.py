@@ -94,7 +94,9 @@ class Vllm:
             del given["context"]
         return [
             *python_module(
-                interpreter(server, python), SERVER if alone else COMMAND_LINE, server.package
+                interpreter(server, python, workdir),
+                SERVER if alone else COMMAND_LINE,
+                server.package,
             ),
             *(["--model", path] if alone else ["serve", path]),
             *flags({"served-model-name": model.name, "host": server.bind, "port": server.port}),

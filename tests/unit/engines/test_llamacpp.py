@@ -49,6 +49,10 @@ def test_interpreter_of_the_spec_and_context_of_the_model() -> None:
     words = argv(ServerSpec(engine="llamacpp", python="/venv/bin/python"))
     assert words[0] == "/venv/bin/python"
     assert words[words.index("--context") + 1] == "8192"
+    assert (
+        argv(ServerSpec(engine="llamacpp", python=".venv/bin/python"))[0] == "/w/.venv/bin/python"
+    )
+    assert argv(ServerSpec(engine="llamacpp", python="python3.12"))[0] == "python3.12"
 
 
 def test_in_a_container_the_paths_and_the_interpreter_are_those_inside() -> None:

@@ -360,7 +360,7 @@ def test_a_server_with_other_settings_than_asked_is_not_measured(
 ) -> None:
     answers.settings = {"context": 1024}
     context = fake_context(node, campaign())
-    with pytest.raises(NotRunError, match="settings.context: asked 2048, got 1024"):
+    with pytest.raises(NotRunError, match=r"settings\.context: asked 2048, got 1024"):
         ensure_server(context, "baseline")
     assert last_boot(context).status == "failed"
     assert not node.alive(node.server)
