@@ -165,6 +165,11 @@ class Engine(Attachable, Protocol):
         """
 
 
+KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
+"""Keeps setproctitle, by which processes of vLLM and SGLang call themselves something else, from
+writing over the environment that marks them as ours."""
+
+
 def on_node(path: str, workdir: str) -> str:
     """Return a path of the spec as an absolute path on the node."""
     return posixpath.normpath(posixpath.join(workdir, path))
