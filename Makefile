@@ -60,7 +60,7 @@ lint: $(VENV)/.dev
 
 test: $(VENV)/.dev
 	$(MAKE) lint
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 bench: $(VENV)/.base
 	$(BIN)/python -m benchmarks

@@ -9,6 +9,7 @@ from servemap.measure.setup import load_context
 from servemap.nodes.base import Completed, Fetched, ProcessId
 from servemap.nodes.local import LocalNode
 from servemap.server.context import Context
+from servemap.server.launch.process import BOOT_ID
 
 BOOT = "machine-boot"
 
@@ -53,6 +54,7 @@ class FakeNode(LocalNode):
         self.facts: dict[str, Any] = {"kernel": {"release": "6.1"}}
         self.server_log = "engine says hello\n"
         self.on_run["facts"] = lambda argv: json.dumps(self.facts)
+        self.boot = BOOT
         self._next = 100
 
     def agent_argv(self, *args: str) -> list[str]:
@@ -88,6 +90,9 @@ class FakeNode(LocalNode):
         cwd: str | None = None,
     ) -> Completed:
         return Completed(tuple(argv), 0, self.on_run[argv[1]](list(argv)), "", 0.0)
+
+    def read_text(self, remote: str) -> str | None:
+        return f"{self.boot}\n" if remote == BOOT_ID else super().read_text(remote)
 
     def alive(self, process: ProcessId) -> bool:
         return process in self.living

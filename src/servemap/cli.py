@@ -23,7 +23,7 @@ from servemap.model.results import RESULTS, run_dir
 from servemap.report.render import render
 from servemap.scripting import say_os_error
 from servemap.server.context import Context
-from servemap.server.leftover import left_running
+from servemap.server.hold.leftover import left_running
 from servemap.server.stop import request_stop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)

@@ -7,7 +7,7 @@ from tabulate import tabulate
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.attempts import State
 from servemap.model.plan import CaseKey, PhaseItems
-from servemap.server.leftover import LeftServer, NotAsked
+from servemap.server.hold.leftover import LeftServer, NotAsked
 
 WORDS: dict[State, str] = {
     "done": "done",

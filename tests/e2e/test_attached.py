@@ -21,9 +21,9 @@ from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
 from servemap.onnode.ask import ask
-from servemap.server import session
 from servemap.server.context import Context
-from servemap.server.launch import launch_variant
+from servemap.server.hold import session
+from servemap.server.launch.stage import launch_variant
 from tests.fakes import campaign, everything_written
 
 pytestmark = pytest.mark.e2e

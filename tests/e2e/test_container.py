@@ -23,12 +23,12 @@ from servemap.model.server_spec import Build, Container
 from servemap.nodes.local import LocalNode
 from servemap.onnode.container import find
 from servemap.onnode.ident import is_alive
-from servemap.server import process
-from servemap.server.container import in_container, runtime_argv
-from servemap.server.container_image import ensure_image, image_drift
+from servemap.server.container.command import in_container, runtime_argv
+from servemap.server.container.image import ensure_image, image_drift
 from servemap.server.context import Context
-from servemap.server.ending import stop_server
-from servemap.server.launch import launch_variant
+from servemap.server.launch import process
+from servemap.server.launch.ending import stop_server
+from servemap.server.launch.stage import launch_variant
 from tests.e2e.podman import IMAGE, Podman, host_mounts
 from tests.parts import need
 

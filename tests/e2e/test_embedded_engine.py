@@ -24,16 +24,16 @@ from servemap.model.server_spec import ArgValue, ModelSpec, NodeSpec, Package, S
 from servemap.nodes.local import LocalNode
 from servemap.onnode.ask import ask
 from servemap.onnode.view import read_process
-from servemap.server.dirty import wait_clean
-from servemap.server.gate_ports import node_view
-from servemap.server.gate_ready import Ready, log_reader, probe_marks, wait_ready
-from servemap.server.gates import (
+from servemap.server.gates.checks import (
     Check,
     GateResult,
     Started,
     check_completion,
     run_gates,
 )
+from servemap.server.gates.dirty import wait_clean
+from servemap.server.gates.ports import node_view
+from servemap.server.gates.ready import Ready, log_reader, probe_marks, wait_ready
 
 pytestmark = pytest.mark.e2e
 pytest.importorskip("xllamacpp", reason="the embedded engine is not installed: xllamacpp")

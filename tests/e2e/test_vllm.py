@@ -16,10 +16,12 @@ from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
 from servemap.onnode.ask import ask
-from servemap.server import boots, session
 from servemap.server.context import Context
-from servemap.server.ensure import ensure_server
-from servemap.server.served import NotRunError, Served
+from servemap.server.hold import session
+from servemap.server.launch import boots
+from servemap.server.launch.ensure import ensure_server
+from servemap.server.launch.served import Served
+from servemap.server.not_run import NotRunError
 from tests.fakes import campaign
 from tests.parts import need
 from tests.workflow.harness import free_port

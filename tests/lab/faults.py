@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.lab.lab import SKEW_FILE, Lab, LabError, User
 
 BALLAST = "/var/ballast"
+PIECE_BYTES = 1 << 18
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 
 
@@ -17,10 +18,12 @@ def fill_disk(lab: Lab, node: str, leave_bytes: int) -> None:
     with ballast.open("wb") as file:
         if _free_bytes(file.fileno()) < leave_bytes:
             raise LabError(f"less than {leave_bytes} bytes are free on {node}")
-        # What runs there writes meanwhile, and then less is free than was just seen.
+        # What runs there writes meanwhile, and then less is free than was just seen: that piece is
+        # given back, and the disk may not look full before it stays so.
         while (free := _free_bytes(file.fileno()) - leave_bytes) > 0:
             with suppress(OSError):
-                os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, free)
+                end = os.fstat(file.fileno()).st_size
+                os.posix_fallocate(file.fileno(), end, min(free, PIECE_BYTES))
 
 
 def _free_bytes(descriptor: int) -> int:

@@ -18,7 +18,7 @@ from servemap.model.load import assemble
 from servemap.model.plan import any_of
 from servemap.model.results import baseline_history
 from servemap.scripting import keep_thread_variables
-from servemap.server import session
+from servemap.server.hold import session
 
 # The DAG is a large heap that lives until the end: walking it for garbage every 700 objects is a
 # sixth of a dry run of 1,000 cases. Garbage is still collected, less often (benchmarks/).

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from servemap.measure.setup import load_context
 from servemap.scripting import rule_script
-from servemap.server.patch_stage import patch_variant
+from servemap.server.launch.patch_stage import patch_variant
 
 if __name__ == "__main__":
     with rule_script(Path(snakemake.log[0])):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from servemap.measure.setup import load_context
 from servemap.scripting import rule_script, say
-from servemap.server.ending import stop_server
+from servemap.server.launch.ending import stop_server
 
 if __name__ == "__main__":
     with rule_script(Path(snakemake.log[0])):

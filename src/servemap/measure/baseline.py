@@ -16,7 +16,7 @@ from servemap.model.files import parse_json
 from servemap.model.protocol import SCHEMA
 from servemap.nodes.base import Node
 from servemap.server.context import Context
-from servemap.server.ending import stop_server
+from servemap.server.launch.ending import stop_server
 from servemap.server.locks import server_lock
 from servemap.server.stop import stop_request
 

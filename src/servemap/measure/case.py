@@ -19,11 +19,12 @@ from servemap.model import results
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import ConnectionLostError, OrphanedError, ServemapError
 from servemap.server.context import Context
-from servemap.server.ensure import ensure_server
 from servemap.server.events import append_event
+from servemap.server.launch.ensure import ensure_server
+from servemap.server.launch.served import Served
 from servemap.server.locks import server_lock
+from servemap.server.not_run import NotRunError
 from servemap.server.patience import Patience
-from servemap.server.served import NotRunError, Served
 
 
 def run_case(context: Context, job: Job, output: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from servemap.nodes.parallel import each
 from servemap.parsers.values import mapping, sequence, text
 from servemap.server.context import Context
 from servemap.server.events import append_event
-from servemap.server.served import NotRunError
+from servemap.server.not_run import NotRunError
 
 STOP_S = 5.0
 LEFT = ".left.json"

@@ -28,11 +28,11 @@ from servemap.model.errors import OrphanedError
 from servemap.nodes.base import ProcessId
 from servemap.nodes.parallel import each
 from servemap.parsers.values import integer, mapping, sequence
-from servemap.server import process
 from servemap.server.context import Context
+from servemap.server.launch import process
+from servemap.server.launch.served import Served
 from servemap.server.locks import controller_alive
 from servemap.server.patience import Patience
-from servemap.server.served import Served
 from servemap.telemetry.catalogue import Collector
 from servemap.telemetry.clock import load_times
 

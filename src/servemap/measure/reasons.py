@@ -8,12 +8,12 @@ from servemap.measure.client import error_classes, last_words
 from servemap.measure.record import Attempt
 from servemap.model.errors import NodeError
 from servemap.nodes.parallel import each
-from servemap.server import process
 from servemap.server.context import Context
-from servemap.server.ending import finish
+from servemap.server.launch import process
+from servemap.server.launch.ending import finish
+from servemap.server.launch.ranks import REPLACED, Ask, Standing, joined, rank_down, standing
+from servemap.server.launch.served import Served
 from servemap.server.patience import Patience
-from servemap.server.ranks import REPLACED, Ask, Standing, joined, rank_down, standing
-from servemap.server.served import Served
 
 DISK_S = 20.0
 FULL_KIB = 1024

@@ -19,8 +19,8 @@ from servemap.model.server_spec import Secret
 from servemap.nodes.agent_json import agent_json
 from servemap.nodes.base import Node
 from servemap.onnode.redact import REDACTED, redact_text
+from servemap.server.container.images import images_there
 from servemap.server.context import Context
-from servemap.server.images import images_there
 
 FACTS_TIMEOUT_S = 600.0
 """Checksums of a large model are read once; later calls take them from the cache."""

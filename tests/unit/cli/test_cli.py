@@ -23,9 +23,9 @@ from servemap.measure.record import close_attempt, open_attempt
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.plan import PhaseItems
 from servemap.server.context import Context
-from servemap.server.leftover import LeftServer, NotAsked
+from servemap.server.hold.leftover import LeftServer, NotAsked
+from servemap.server.hold.manifest import write_manifest
 from servemap.server.locks import describe_self
-from servemap.server.manifest import write_manifest
 from servemap.server.stop import stop_request
 from tests.fakes import FakeNode, campaign, fake_context
 

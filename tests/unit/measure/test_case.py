@@ -17,11 +17,12 @@ from servemap.model.attempts import read_records, state
 from servemap.model.errors import LockedError, NodeError, OrphanedError, ResultsError
 from servemap.nodes.base import ProcessId
 from servemap.scripting import InterruptedByController
-from servemap.server import boots, process
 from servemap.server.context import Context
 from servemap.server.events import read_events
+from servemap.server.launch import boots, process
+from servemap.server.launch.served import Served
 from servemap.server.locks import describe_self, server_lock
-from servemap.server.served import NotRunError, Served
+from servemap.server.not_run import NotRunError
 from tests.fakes import FakeNode, campaign, fake_context
 
 JOB = Job("baseline", "c", 1, 7)

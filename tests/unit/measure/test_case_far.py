@@ -23,8 +23,9 @@ from servemap.model.errors import OrphanedError
 from servemap.server import patience
 from servemap.server.context import Context
 from servemap.server.events import read_events
+from servemap.server.launch.served import Served
 from servemap.server.locks import describe_self
-from servemap.server.served import NotRunError, Served
+from servemap.server.not_run import NotRunError
 from tests.fakes import campaign
 from tests.far_nodes import FlakyNode
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from agent_process import WAIT_S, Supervised, agent_argv, wait_for
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.onnode.container import Look, exit_of, parse_look, runs
+from servemap.onnode.container import Look, exit_of, find, parse_look, runs
 
 # One container: it is there while the file `there` is, and the daemon answers while `down` is not.
 # Its client ends with code 137 at once, unless `hangs` is there.
@@ -228,3 +229,25 @@ def test_a_code_above_128_is_a_signal(code: int | None, found: tuple[Any, Any]) 
 def test_the_process_table_knows_before_the_runtime_does() -> None:
     assert not runs(Look("cafe", True, os.getpid(), 1, None, False)), "another start time"
     assert runs(Look("cafe", True, 3, None, None, False)), "not shown here: the runtime's word"
+
+
+def test_what_a_question_to_podman_leaves_running_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid_file = tmp_path / "pid"
+    podman = tmp_path / "podman"
+    # As rootless podman does: a process in a session of its own, for the next call.
+    podman.write_text(
+        f"#!/bin/sh\nsetsid sh -c 'echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; "
+        "exec sleep 600' >/dev/null 2>&1 </dev/null &\n"
+        f"while [ ! -e {pid_file} ]; do sleep 0.01; done\necho cafe\n"
+    )
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert find(["podman"], "boot") == ["cafe"]
+    left = int(pid_file.read_text())
+    try:
+        wait_for(lambda: not Path(f"/proc/{left}").exists(), "its end")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""The container form of a server: its command and its image."""

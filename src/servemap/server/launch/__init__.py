@@ -1,0 +1,1 @@
+"""A server on its nodes: started in ranks, gated, looked at, ended."""

@@ -1,0 +1,238 @@
+"""A rank's process on its node: started under the agent's supervisor, found again, stopped."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from servemap.model.errors import ConnectionLostError, LaunchError, NodeError
+from servemap.model.files import parse_json
+from servemap.nodes.base import Node, ProcessId
+
+SUPERVISOR_START_S = 10.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+RESTARTED = "the machine was restarted, and the server ended with it"
+TOUCH_S = 10.0
+KILLED = "the server was ended by signal"
+CONTAINER_END_S = 60.0
+"""Time beyond the grace for a runtime to stop and remove a container."""
+
+LOST = {
+    "client_lost": "the container was stopped because its client was lost",
+    "supervisor_lost": "the container was stopped because its supervisor was killed",
+}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A started rank as its node remembers it; `fingerprint` says of which spec."""
+
+    variant: str
+    fingerprint: str
+    boot_id: str
+    port: int
+    supervisor: ProcessId
+    started_ns: int
+
+
+def _path(workdir: str, name: str) -> str:
+    return str(PurePosixPath(workdir) / "server" / name)
+
+
+def heartbeat_path(workdir: str) -> str:
+    """Return the file whose age the supervisor watches."""
+    return _path(workdir, "heartbeat")
+
+
+def log_path(workdir: str, boot_id: str) -> str:
+    """Return the log of one start on its node."""
+    return _path(workdir, f"{boot_id}.log")
+
+
+def renew(node: Node, workdir: str) -> None:
+    """Tell the supervisor that somebody still wants the server; needs no room on a full disk."""
+    path = heartbeat_path(workdir)
+    try:
+        node.write_text(path, f"{time.time_ns()}\n")
+    except ConnectionLostError:
+        raise
+    except NodeError:
+        if node.run(["touch", "-c", "--", path], timeout_s=TOUCH_S).code != 0:
+            raise
+
+
+def read_running(node: Node, workdir: str) -> Running | None:
+    """Return the server that was last started on the node and not stopped since."""
+    text = node.read_text(_path(workdir, "current.json"))
+    try:
+        data = parse_json(text or "")
+        return Running(**{**data, "supervisor": ProcessId(**data["supervisor"])})
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def forget(node: Node, workdir: str) -> None:
+    """Note on the node that no server of ours is left there.
+
+    Where the disk takes no note, the old one stays: it names a process that is gone.
+    """
+    try:
+        node.write_text(_path(workdir, "current.json"), "{}\n")
+    except ConnectionLostError:
+        raise
+    except NodeError:
+        return
+
+
+def supervisor_state(node: Node, workdir: str, boot_id: str) -> dict[str, Any]:
+    """Return what the supervisor last wrote of a start; empty where it wrote nothing."""
+    try:
+        data = parse_json(node.read_text(_path(workdir, f"{boot_id}.state.json")) or "")
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def server_process(state: dict[str, Any]) -> ProcessId | None:
+    """Return the identity of the server's own process from the supervisor's state."""
+    try:
+        return ProcessId(state["server"]["pid"], state["server"]["start"], state["machine_boot_id"])
+    except (KeyError, TypeError):
+        return None
+
+
+def alive(node: Node, workdir: str, running: Running) -> bool:
+    """Whether the server's own process runs (its supervisor alone does not count)."""
+    process = server_process(supervisor_state(node, workdir, running.boot_id))
+    return process is not None and node.alive(process)
+
+
+def say_exit(state: dict[str, Any]) -> str:
+    """Return in words how a server ended."""
+    end = state.get("exit") or {}
+    if end.get("reason") == "lease_expired":
+        return "the server was stopped because nobody renewed its lease"
+    if end.get("reason") in LOST:
+        return LOST[end["reason"]]
+    if end.get("oom_killed"):
+        return "the server was killed because its container was out of memory"
+    if end.get("signal") is not None:
+        return f"{KILLED} {end['signal']}"
+    if end.get("code") is not None:
+        return f"the server exited with code {end['code']}"
+    return "the server's process is gone"
+
+
+def why_ended(node: Node, workdir: str, running: Running) -> str:
+    """Return in words how a rank that does not run any more ended."""
+    state = supervisor_state(node, workdir, running.boot_id)
+    if not state.get("exit") and _restarted(node, state):
+        return RESTARTED
+    return say_exit(state)
+
+
+def _restarted(node: Node, state: dict[str, Any]) -> bool:
+    """Whether the machine is in another boot than the one in which a state was written."""
+    then, now = state.get("machine_boot_id"), node.read_text(BOOT_ID)
+    return bool(then and now) and then != str(now).strip()
+
+
+def start(
+    node: Node,
+    workdir: str,
+    *,
+    boot_id: str,
+    variant: str,
+    fingerprint: str,
+    port: int,
+    argv: list[str],
+    env: dict[str, str],
+    secrets: dict[str, str],
+    cwd: str | None,
+    ttl_s: float,
+    grace_s: float,
+    container: dict[str, Any] | None = None,
+) -> Running:
+    """Start a rank detached under the supervisor; it outlives this process.
+
+    `secrets` reach the server through its environment and are written to no file. For a server in
+    a container, `argv` is the runtime's client, and `container` as in
+    `server.container.InContainer`; `env` is then the client's.
+
+    Raises:
+        LaunchError: the supervisor did not come up.
+    """
+    spec = {
+        "argv": argv,
+        "env": env,
+        "cwd": cwd or workdir,
+        "log": log_path(workdir, boot_id),
+        "state": _path(workdir, f"{boot_id}.state.json"),
+        "heartbeat": heartbeat_path(workdir),
+        "ttl_s": ttl_s,
+        "boot_id": boot_id,
+        "grace_s": grace_s,
+        **({"container": container} if container else {}),
+    }
+    spec_path = _path(workdir, f"{boot_id}.spec.json")
+    node.write_text(spec_path, json.dumps(spec))
+    renew(node, workdir)
+    supervisor_log = _path(workdir, f"{boot_id}.supervisor.log")
+    supervisor = node.spawn(
+        node.agent_argv("supervise", "--spec", spec_path), log=supervisor_log, env=secrets
+    )
+    running = Running(variant, fingerprint, boot_id, port, supervisor, time.time_ns())
+    node.write_text(_path(workdir, "current.json"), json.dumps(asdict(running)))
+    deadline = time.monotonic() + SUPERVISOR_START_S
+    while not supervisor_state(node, workdir, boot_id):
+        if time.monotonic() > deadline or not node.alive(supervisor):
+            said = (node.read_text(supervisor_log) or "").strip()
+            raise LaunchError(
+                f"the server's supervisor did not start it: {said[-300:] or 'it said nothing'}",
+                f"{node.name}:{supervisor_log}",
+                "see that the node has room for files and allows new processes",
+            )
+        time.sleep(0.01)
+    return running
+
+
+def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str, Any]:
+    """Stop a server and wait until it and its supervisor are gone; return the final state.
+
+    Raises:
+        LaunchError: it is still there after its grace period and a kill.
+    """
+    in_container = "container" in supervisor_state(node, workdir, running.boot_id)
+    gone = node.stop(running.supervisor, grace_s + (CONTAINER_END_S if in_container else 10))
+    state = supervisor_state(node, workdir, running.boot_id)
+    process = server_process(state)
+    # The processes of a container may be another user's: they are ended by its id, in the sweep.
+    if not in_container and process is not None and node.alive(process):
+        gone = node.stop(process, grace_s) and gone
+    if not gone:
+        raise LaunchError(
+            f"the server of variant {running.variant} does not end",
+            f"{node.name}, pid {process.pid if process else '?'}",
+            "end it by hand, then start again",
+        )
+    _sweep(node, running, grace_s, state)
+    forget(node, workdir)
+    return supervisor_state(node, workdir, running.boot_id)
+
+
+def _sweep(node: Node, running: Running, grace_s: float, state: dict[str, Any]) -> None:
+    """End what a killed supervisor left behind: workers in sessions of their own, containers."""
+    argv = node.agent_argv("sweep", "--boot-id", running.boot_id, "--grace", str(grace_s))
+    if "container" in state:
+        *before, name = state["container"]["runtime"]
+        argv += ["--runtime", name, *(["--become"] if before else [])]
+    elif state:
+        argv.append("--bare")
+    done = node.run(argv, timeout_s=2 * grace_s + CONTAINER_END_S)
+    if done.code != 0:
+        raise LaunchError(
+            f"processes of the server of variant {running.variant} are left: {done.stdout.strip()}",
+            node.name,
+            "end them by hand, then start again",
+        )
