@@ -31,7 +31,7 @@ from servemap.server.hold.lease import (
 )
 from servemap.server.hold.manifest import check_manifest, write_manifest
 from servemap.server.launch import process
-from servemap.server.launch.commands import rank_commands
+from servemap.server.launch.commands import check_commands
 from servemap.server.launch.ending import stop_server
 from servemap.server.locks import (
     describe_self,
@@ -113,7 +113,7 @@ def _check_drivable(context: Context) -> None:
     for variant in context.plan.items().variants:
         server = context.server(variant)
         if not server.attach:
-            rank_commands(context, variant, server, get_engine(server.engine))
+            check_commands(context, variant, server, get_engine(server.engine))
 
 
 def _lock_run(context: Context, session: dict[str, Any]) -> TextIO:

@@ -73,18 +73,28 @@ def rank_commands(
     return commands
 
 
+def check_commands(context: Context, variant: str, server: ServerSpec, engine: Engine) -> None:
+    """Refuse a spec that the engine has no command for, as `rank_commands` does, secrets aside."""
+    for placement in placements(context, variant, server):
+        _argv(context, server, engine, placement)
+
+
+def _argv(context: Context, server: ServerSpec, engine: Engine, placement: Placement) -> list[str]:
+    return engine.argv(
+        server,
+        context.plan.campaign.model,
+        placement,
+        python=sys.executable if context.nodes[placement.node].here else REMOTE_PYTHON,
+        workdir=context.paths_from(placement.node),
+    )
+
+
 def _command(
     context: Context, server: ServerSpec, engine: Engine, placement: Placement
 ) -> RankCommand:
     here = context.nodes[placement.node].here
     workdir = context.paths_from(placement.node)
-    argv = engine.argv(
-        server,
-        context.plan.campaign.model,
-        placement,
-        python=sys.executable if here else REMOTE_PYTHON,
-        workdir=workdir,
-    )
+    argv = _argv(context, server, engine, placement)
     plain, secrets = resolve_secrets(engine.env(server, workdir=workdir))
     env = {**engine.defaults(placement), **context.node_spec(placement.node).env, **plain}
     cwd = str(Path(workdir, server.cwd)) if server.cwd else None
