@@ -160,7 +160,7 @@ def test_launch_gates_a_case_and_the_end(model: Path) -> None:
         assert said["cuda_graph"] is False
         assert said["kv_tokens"] > 2048
         (rank,) = record["memory"]["n1"]
-        assert rank["kv_bytes"] == 134217728
+        assert rank["kv_bytes"] == pytest.approx(134217728, rel=0.05)
         (command,) = served.ranks
         assert command["env"]["VLLM_SERVER_DEV_MODE"] == "1"
         meta = run_case(

@@ -8,6 +8,7 @@ from typing import Any
 GIB = 1024**3
 
 _COLOUR = re.compile(r"\x1b?\[[0-9;]*m")
+_ITEM = re.compile(r"'(\w+)': ('[^']*'|[^,{}\[\]()<']+)(?=[,}])")
 _LONGEST = 200_000
 _WORDS = {"None": None, "True": True, "False": False, "null": None, "true": True, "false": False}
 
@@ -42,13 +43,17 @@ def typed(word: str) -> Any:
 
 
 def printed_dict(text: str) -> dict[str, Any]:
-    """Return a printed dictionary of plain values; {} for anything else."""
-    if len(text) > _LONGEST:
-        return {}
+    """Return a printed dictionary; of one that holds objects or is cut, the plain values.
+
+    Of several values under one name the first counts.
+    """
+    text = text[:_LONGEST]
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return {}
+        value = {}
+        for name, word in _ITEM.findall(text):
+            value.setdefault(name, typed(word.strip()))
     return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
 
 

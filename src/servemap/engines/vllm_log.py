@@ -24,7 +24,7 @@ from servemap.engines.log_text import (
 _PROCESS = re.compile(r"^\((?P<name>[A-Za-z][\w-]*?)(?:[ _]pid=\d+)?\) ")
 _CONFIG = re.compile(r"Initializing an? (?:V1 )?LLM engine \(v(?P<version>[^)]+)\) with config: ")
 _VERSION = re.compile(r"(?:API server version|█  version) +(?P<version>\d\S*)")
-_ARGS = re.compile(r"non-default args: (?P<args>\{.*\})")
+_ARGS = re.compile(r"non-default args: (?P<args>\{.*)")
 _CHUNKED = re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=(?P<tokens>\d+)")
 _KV_TOKENS = re.compile(r"\bKV cache size: (?P<tokens>[\d,]+) tokens")
 _BACKEND = re.compile(

@@ -249,6 +249,19 @@ def test_graphs_or_eager(config: str, graphs: bool) -> None:
     assert (found.engine_version, found.settings) == ("0.6.3", {"context": 9, "cuda_graph": graphs})
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        "{'max_num_seqs': 8, 'profiler_config': ProfilerConfig(profiler='torch', x={'y': 1})}",
+        "{'model': '/m', 'max_num_seqs': 8, 'gpu_memory_uti",
+        "{'a': {'max_num_seqs': 8, 'b': <X.Y: 1>}, 'max_num_seqs': 9}",
+    ],
+)
+def test_arguments_with_objects_among_them_or_cut_off(args: str) -> None:
+    found = ENGINE.read_back(f"INFO non-default args: {args}\n", None, {})
+    assert found.settings == {"max_active": 8}
+
+
 def test_a_fallback_is_a_note() -> None:
     log = (
         "INFO 07-14 selector.py:1] Cannot use FlashAttention-2 backend because the package "
