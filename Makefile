@@ -1,12 +1,13 @@
 # make demo: a whole campaign on this machine. make test: what CI runs. make lab: a campaign on two
-# machines over ssh, in namespaces of this one (root). All set up what is missing.
+# machines over ssh, in namespaces of this one (root). make demo-vllm: one with vLLM's build for CPUs
+# (CPython 3.11, x86_64; 2.5 GB), which make vllm installs. All set up what is missing.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
 
-.PHONY: demo lab test lint bench clean
+.PHONY: demo demo-vllm vllm lab test lint bench clean
 
 $(VENV)/.base: requirements/base.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -28,6 +29,23 @@ demo: .demo/tiny.gguf
 	$(BIN)/snakemake --cores $(CORES) --quiet all
 	$(BIN)/servemap table demo
 
+.vllm/.installed: requirements/vllm.txt requirements/name_vllm.py
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "vLLM is locked for Python 3.11: make PYTHON=python3.11 vllm")'
+	test -x .vllm/venv/bin/python || $(PYTHON) -m venv .vllm/venv
+	.vllm/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/vllm.txt
+	.vllm/venv/bin/python requirements/name_vllm.py
+	touch $@
+
+.vllm/model: $(VENV)/.base
+	$(BIN)/python -m servemap.engines.embedded.tiny_hf $@
+	touch $@
+
+vllm: .vllm/.installed
+
+demo-vllm: .vllm/.installed .vllm/model
+	$(BIN)/snakemake --cores $(CORES) --quiet all --configfile config/vllm.yaml
+	$(BIN)/servemap table vllm
+
 # The tests' own harness makes the machines, so pytest and its like are needed.
 lab: $(VENV)/.dev
 	$(BIN)/python -m tests.lab .lab
@@ -48,4 +66,4 @@ bench: $(VENV)/.base
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .demo .lab .snakemake
+	rm -rf $(VENV) .demo .lab .vllm .snakemake

@@ -96,6 +96,17 @@ def _podman() -> str | None:
     return None if done.returncode else str(PODMAN_CONF)
 
 
+@cache
+def _vllm() -> str | None:
+    """The interpreter that has vLLM: `make vllm` puts it there."""
+    installed = Path(__file__).parents[1] / ".vllm" / "venv" / "bin" / "python"
+    python = os.environ.get("SERVEMAP_VLLM") or str(installed)
+    found = "import importlib.util as i, sys; sys.exit(i.find_spec('vllm') is None)"
+    if not Path(python).is_file() or subprocess.run([python, "-c", found]).returncode:
+        return None
+    return python
+
+
 PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "corpus": (_corpus, "SERVEMAP_CORPUS names no folder of recorded tool output"),
     "python38": (_python38, "no Python 3.8 here; SERVEMAP_PYTHON38 may name one"),
@@ -103,6 +114,7 @@ PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "lab": (_lab, "two machines in namespaces need root, iproute2, sudo and openssh-server"),
     "podman": (_podman, "podman with runc, as root, runs no container here"),
     "sshd": (_sshd, "there is no sshd (package openssh-server)"),
+    "vllm": (_vllm, "no vLLM here: make vllm, or SERVEMAP_VLLM names the Python that has it"),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }
 

@@ -132,7 +132,7 @@ def server(
     served = model.model_copy(update={"name": alias})
     place = Placement("local")
     argv = ENGINE.argv(spec, served, place, python=sys.executable, workdir=str(demo))
-    own = ENGINE.env(spec, place, workdir=str(demo))
+    own = ENGINE.env(spec, workdir=str(demo))
     env = {**os.environ, **{k: str(v) for k, v in own.items()}}
     log = folder / "server.log"
     with log.open("ab") as handle:

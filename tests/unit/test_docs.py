@@ -59,7 +59,7 @@ def positional(words: list[str]) -> list[str]:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE))
+    return set(re.findall(r"^([a-z][a-z-]*):", read("Makefile"), re.MULTILINE))
 
 
 def rule_names() -> set[str]:

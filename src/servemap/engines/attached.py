@@ -1,15 +1,18 @@
 """A running OpenAI-compatible server that is measured and never started, stopped or changed."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from servemap.engines.base import (
+    Attachable,
     Capabilities,
     Capability,
     Effective,
     Endpoints,
-    longest_sequence,
-    served_models,
+    RankMemory,
 )
+from servemap.model.server_spec import ModelSpec, ServerSpec
 
 _NO = Capability(False, "the server is attached to: it is measured and never changed")
 
@@ -19,34 +22,33 @@ class AttachedServer:
 
     capabilities = Capabilities(torch_profile=_NO, cache_flush=_NO)
 
-    def __init__(self, engine: str) -> None:
+    def __init__(self, engine: Attachable) -> None:
         self._engine = engine
 
     @property
     def name(self) -> str:
         """Name of the engine that the campaign file says is running."""
-        return self._engine
+        return self._engine.name
 
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the server's URLs; whether it serves `/metrics` shows when that is read."""
-        base = base_url.rstrip("/").removesuffix("/v1")
-        return Endpoints(
-            health=f"{base}/health",
-            models=f"{base}/v1/models",
-            completions=f"{base}/v1/completions",
-            props=f"{base}/props" if self._engine == "llamacpp" else None,
-            metrics=f"{base}/metrics",
-        )
+        found = self._engine.endpoints(base_url.rstrip("/").removesuffix("/v1"))
+        return replace(found, cache_flush=None, profile_start=None, profile_stop=None)
 
     def read_back(
         self,
         log_text: str,  # noqa: ARG002 - the log of a foreign server is not ours to read
         models_json: Any,
-        props_json: Any | None = None,
+        info: Mapping[str, Any],
     ) -> Effective:
-        """Return what `/v1/models` and `/props` say."""
-        models = served_models(models_json)
-        return Effective(
-            model_names=tuple(model["id"] for model in models),
-            context=longest_sequence(models, props_json),
-        )
+        """Return what its answers say."""
+        return self._engine.read_back("", models_json, info)
+
+    def memory(self, log_text: str) -> tuple[RankMemory, ...]:  # noqa: ARG002 - as above
+        """Return nothing: only a log says it."""
+        return ()
+
+    def asked(self, server: ServerSpec, model: ModelSpec) -> dict[str, Any]:  # noqa: ARG002
+        """Return the settings and sizes that the spec states of the running server."""
+        topology = {key: value for key, value in server.topology.model_dump().items() if value > 1}
+        return server.settings.model_dump(exclude_none=True) | topology

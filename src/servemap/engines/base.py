@@ -17,22 +17,49 @@ class Endpoints:
     health: str
     models: str
     completions: str
-    props: str | None = None
     metrics: str | None = None
     cache_flush: str | None = None
     profile_start: str | None = None
     profile_stop: str | None = None
+    info: Mapping[str, str] = field(default_factory=dict)
+    """Where the server says more about itself, by the name under which `read_back` gets it."""
 
 
 @dataclass(frozen=True)
 class Effective:
-    """What a running server says about itself; None and empty where it says nothing."""
+    """What a running server says about itself; None and empty where it says nothing.
+
+    Attributes:
+        engine_version: its version.
+        model_names: names that it answers to.
+        context: longest sequence (tokens).
+        module_path: file that its package was imported from.
+        settings: what is in force, in the words of `model.server_spec` (`Settings`, `Topology`)
+            where these have one; further facts under the engine's own names.
+        notes: lines of its log that say that it does something else than it was asked.
+    """
 
     engine_version: str | None = None
     model_names: tuple[str, ...] = ()
     context: int | None = None
     module_path: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """What one process of a server holds on its card, in bytes; None where its log is silent.
+
+    `rest` is what the engine counts beside weights, KV cache and graphs: activations, buffers of
+    the communication library.
+    """
+
+    rank: str
+    weights_bytes: int | None = None
+    kv_bytes: int | None = None
+    graphs_bytes: int | None = None
+    rest_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,10 +113,21 @@ class Attachable(Protocol):
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the absolute URLs below `http://HOST:PORT`."""
 
-    def read_back(
-        self, log_text: str, models_json: Any, props_json: Any | None = None
-    ) -> Effective:
-        """Return what the log and the parsed answers say, whatever of them is garbage."""
+    def read_back(self, log_text: str, models_json: Any, info: Mapping[str, Any]) -> Effective:
+        """Return what the log and the answers say, whatever of them is garbage.
+
+        Args:
+            log_text: what the head's log gained since the start; empty for an attached server.
+            models_json: the parsed answer to `Endpoints.models`.
+            info: answers to `Endpoints.info` by name: parsed JSON, or text where it is none;
+                without those that the server refused.
+        """
+
+    def memory(self, log_text: str) -> tuple[RankMemory, ...]:
+        """Return what the processes that write to one node's log say that they hold."""
+
+    def asked(self, server: ServerSpec, model: ModelSpec) -> dict[str, Any]:
+        """Return what the spec asks for, under the names that `Effective.settings` has for it."""
 
 
 class Engine(Attachable, Protocol):
@@ -117,13 +155,19 @@ class Engine(Attachable, Protocol):
             ConfigError: the engine cannot do what the spec asks for; names the key.
         """
 
-    def env(
-        self, server: ServerSpec, placement: Placement, *, workdir: str
-    ) -> dict[str, str | Secret]:
-        """Return a rank's environment to add: the engine's own, then the spec's on top of it.
+    def defaults(self, placement: Placement) -> dict[str, str]:
+        """Return a rank's variables that measurement needs; the node's and the spec's prevail."""
+
+    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
+        """Return the environment that the spec asks for.
 
         Secrets stay references; whoever starts the process resolves them.
         """
+
+
+KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
+"""Keeps setproctitle, by which processes of vLLM and SGLang call themselves something else, from
+writing over the environment that marks them as ours."""
 
 
 def on_node(path: str, workdir: str) -> str:
@@ -137,9 +181,16 @@ def model_path(server: ServerSpec, model: ModelSpec, workdir: str) -> str:
     return on_node(inside or model.path, workdir)
 
 
-def interpreter(server: ServerSpec, python: str) -> str:
-    """Return the server's interpreter: `python` is the one outside, which no image has to have."""
-    return server.python or ("python3" if server.container else python)
+def interpreter(server: ServerSpec, python: str, workdir: str) -> str:
+    """Return the server's interpreter: `python` is the one outside, which no image has to have.
+
+    One that is given by its path lies where other relative paths of the spec do; links stay, since
+    an environment's interpreter is one.
+    """
+    if server.python is None:
+        return "python3" if server.container else python
+    outside = "/" in server.python and server.container is None
+    return posixpath.join(workdir, server.python) if outside else server.python
 
 
 def python_env(server: ServerSpec, workdir: str) -> dict[str, str | Secret]:
@@ -202,17 +253,18 @@ def longest_sequence(models: list[dict[str, Any]], props_json: Any | None) -> in
     """
     if isinstance(props_json, dict):
         defaults = props_json.get("default_generation_settings")
-        if isinstance(defaults, dict) and (found := _positive(defaults.get("n_ctx"))):
+        if isinstance(defaults, dict) and (found := positive(defaults.get("n_ctx"))):
             return found
     said: list[int] = []
     for model in models:
         meta = model.get("meta")
         values = [model.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None]
-        said += [found for value in values if (found := _positive(value))][:1]
+        said += [found for value in values if (found := positive(value))][:1]
     return min(said, default=None)
 
 
-def _positive(value: Any) -> int | None:
+def positive(value: Any) -> int | None:
+    """Return a positive whole number, None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 

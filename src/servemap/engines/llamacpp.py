@@ -1,5 +1,6 @@
 """llama.cpp's HTTP server, started through the embedded package `llamaserve`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from servemap.engines.base import (
@@ -8,6 +9,7 @@ from servemap.engines.base import (
     Effective,
     Endpoints,
     Placement,
+    RankMemory,
     flags,
     interpreter,
     last_json_line,
@@ -61,7 +63,7 @@ class LlamaCpp:
         and end with it, so that servers on several nodes can be driven without accelerators.
         """
         _refuse(server)
-        words = [interpreter(server, python), "-m", MODULE]
+        words = [interpreter(server, python, workdir), "-m", MODULE]
         words += ["--model", model_path(server, model, workdir), "--alias", model.name]
         words += ["--host", server.bind, "--port", str(server.port)]
         if placement.ranks > 1:
@@ -76,13 +78,11 @@ class LlamaCpp:
             words += flags({"prefix_cache": given["prefix_cache"]})
         return words + flags(server.args)
 
-    def env(
-        self,
-        server: ServerSpec,
-        placement: Placement,  # noqa: ARG002 - all ranks have the same
-        *,
-        workdir: str,
-    ) -> dict[str, str | Secret]:
+    def defaults(self, placement: Placement) -> dict[str, str]:  # noqa: ARG002 - no variables
+        """Return nothing: measurement needs no variables (see `Engine.defaults`)."""
+        return {}
+
+    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
         """Return the environment to add (see `Engine.env`)."""
         return python_env(server, workdir)
 
@@ -93,24 +93,33 @@ class LlamaCpp:
             health=f"{base}/health",
             models=f"{base}/v1/models",
             completions=f"{base}/v1/completions",
-            props=f"{base}/props",
             metrics=f"{base}/metrics",
+            info={"props": f"{base}/props"},
         )
 
-    def read_back(
-        self, log_text: str, models_json: Any, props_json: Any | None = None
-    ) -> Effective:
+    def read_back(self, log_text: str, models_json: Any, info: Mapping[str, Any]) -> Effective:
         """Return what the start line, `/v1/models` and `/props` say."""
         start = last_json_line(log_text, f"{MODULE}: starting ")
         models = served_models(models_json)
-        version, module, settings = (start.get(key) for key in ("xllamacpp", "module", "settings"))
+        version, module, said = (start.get(key) for key in ("xllamacpp", "module", "settings"))
+        settings = dict(said) if isinstance(said, dict) else {}
+        if "n_batch" in settings:
+            settings["max_batched_tokens"] = settings["n_batch"]
         return Effective(
             engine_version=f"xllamacpp {version}" if isinstance(version, str) else None,
             model_names=tuple(model["id"] for model in models),
-            context=longest_sequence(models, props_json),
+            context=longest_sequence(models, info.get("props")),
             module_path=module if isinstance(module, str) else None,
-            settings=settings if isinstance(settings, dict) else {},
+            settings=settings,
         )
+
+    def memory(self, log_text: str) -> tuple[RankMemory, ...]:  # noqa: ARG002 - no cards
+        """Return nothing: the server runs without cards."""
+        return ()
+
+    def asked(self, server: ServerSpec, model: ModelSpec) -> dict[str, Any]:
+        """Return the spec's settings (see `Attachable.asked`)."""
+        return {"context": model.context, **server.settings.model_dump(exclude_none=True)}
 
 
 def _refuse(server: ServerSpec) -> None:

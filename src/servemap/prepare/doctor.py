@@ -222,7 +222,7 @@ def engines_of(
 
     The name is the same on all nodes; the answer is empty where there is none.
     """
-    wanted = one.engines(DEFAULT_PYTHON)
+    wanted = one.engines(DEFAULT_PYTHON, "/")
     answers = found.get("engines")
     for number, asked in enumerate(wanted):
         places = [word for word in (asked["python"], asked["root"]) if word]

@@ -67,11 +67,12 @@ class Wanted:
         """Whether ranks of a server on other nodes reach this one by its address."""
         return any(len(server.nodes) > 1 for server in self.servers)
 
-    def engines(self, default_python: str) -> list[dict[str, Any]]:
+    def engines(self, default_python: str, workdir: str) -> list[dict[str, Any]]:
         """Return what the survey is asked of each interpreter that runs a server here.
 
         Args:
             default_python: interpreter where the spec names none.
+            workdir: absolute folder that relative paths of the spec mean on the node.
         """
         found: dict[tuple[str | None, ...], dict[str, Any]] = {}
         for server in self.servers:
@@ -82,7 +83,7 @@ class Wanted:
                 modules.append(server.package.name)
             root = server.package.root if server.package else None
             one = {
-                "python": interpreter(server, default_python),
+                "python": interpreter(server, default_python, workdir),
                 "modules": modules,
                 "root": root,
             }
@@ -112,7 +113,10 @@ class Wanted:
             "sudo": self.spec.become,
             "cards": self.spec.accelerators > 0,
             "address": self.spec.address if self.servers else None,
-            "engines": self.engines(sys.executable if node.here else REMOTE_PYTHON),
+            "engines": self.engines(
+                sys.executable if node.here else REMOTE_PYTHON,
+                str(Path.cwd()) if node.here else "/",
+            ),
             "runtime": {"argv": [*become, min(runtimes)], "images": images} if runtimes else None,
         }
 

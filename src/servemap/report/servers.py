@@ -8,6 +8,7 @@ from servemap.report.numbers import seconds
 from servemap.report.reasons import reasons_of
 from servemap.report.records import status_cell
 from servemap.report.run import Run
+from servemap.report.settings import said_tables
 
 GateResult = Literal["pass", "fail", "not known"]
 _GATE_CELLS: dict[GateResult, Cell] = {
@@ -96,6 +97,7 @@ def server(run: Run) -> Section:
                 caption="Gates of the first start",
             )
         )
+    tables += said_tables(run)
     paragraphs = []
     if patches := _patch_rows(run):
         tables.append(

@@ -29,7 +29,7 @@ def engine_request(context: Context, node_id: str) -> dict[str, list[str]]:
         for variant in context.plan.variants
         if node_id in context.plan.nodes_of(variant) and is_bare(server := context.server(variant))
     ]
-    pythons = {interpreter(server, context.python_on(node_id)) for server in servers}
+    pythons = {interpreter(server, context.python_on(node_id), base) for server in servers}
     folders = {package_folder(server, base) for server in servers}
     apart = {
         path for server in servers for patch in server.patches for path in _changes(patch, base)
@@ -73,7 +73,7 @@ def engine_of(
     server = context.server(variant)
     if not is_bare(server):
         return None
-    python = interpreter(server, context.python_on(node_id))
+    python = interpreter(server, context.python_on(node_id), context.paths_from(node_id))
     found = {"python": _section(facts, PYTHON).get(python)}
     folder = package_folder(server, context.paths_from(node_id))
     if folder:

@@ -49,6 +49,10 @@ def test_interpreter_of_the_spec_and_context_of_the_model() -> None:
     words = argv(ServerSpec(engine="llamacpp", python="/venv/bin/python"))
     assert words[0] == "/venv/bin/python"
     assert words[words.index("--context") + 1] == "8192"
+    assert (
+        argv(ServerSpec(engine="llamacpp", python=".venv/bin/python"))[0] == "/w/.venv/bin/python"
+    )
+    assert argv(ServerSpec(engine="llamacpp", python="python3.12"))[0] == "python3.12"
 
 
 def test_in_a_container_the_paths_and_the_interpreter_are_those_inside() -> None:
@@ -92,7 +96,7 @@ def test_read_back() -> None:
     )
     models = {"data": [{"id": "tiny", "meta": {"n_ctx": 8192}}]}
     props = {"default_generation_settings": {"n_ctx": 4096}}
-    effective = ENGINE.read_back(log, models, props)
+    effective = ENGINE.read_back(log, models, {"props": props})
     assert effective.engine_version == "xllamacpp 2026.10.11549"
     assert effective.model_names == ("tiny",)
     assert effective.context == 4096
@@ -102,7 +106,9 @@ def test_read_back() -> None:
 
 @pytest.mark.parametrize("garbage", [None, [], "x", {"data": [1, {"id": 3}]}, {"data": {}}])
 def test_read_back_of_garbage_is_empty(garbage: Any) -> None:
-    effective = ENGINE.read_back('llamaserve: starting {"xllamacpp": 1}', garbage, garbage)
+    effective = ENGINE.read_back(
+        'llamaserve: starting {"xllamacpp": 1}', garbage, {"props": garbage}
+    )
     assert effective.engine_version is None
     assert effective.model_names == ()
     assert effective.context is None

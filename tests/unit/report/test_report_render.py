@@ -322,6 +322,25 @@ def test_environment_and_what_changed(page):
     assert changed == [["head", "network.interfaces.eth0.operstate", "up", "down"]]
 
 
+def test_what_the_servers_said_of_themselves(copy):
+    run, rows = copy
+    for variant, context in (("baseline", 8192), ("broken", None)):
+        path = run / "server" / variant / "launch.json"
+        launch = json.loads(path.read_text())
+        launch["gate"] = {
+            "checks": [{"name": "settings", "ok": None, "evidence": "not said: moe_backend"}],
+            "effective": {"settings": {"cuda_graph": False, "context": context}},
+            "memory": {"head": [{"rank": "TP0", "weights_bytes": 2**30, "kv_bytes": None}]},
+        }
+        write_json(path, launch)
+    markdown, html = rendered(run, rows)
+    assert re.search(r"\| baseline +\| settings +\| no answer +\| not said", markdown)
+    assert re.search(r"\| cuda\\_graph +\| False +\| .*False", markdown)
+    assert re.search(r"\| context +\| 8192 +\|", markdown)
+    assert re.search(r"\| baseline +\| head +\| TP0 +\| +1[.0]* GiB +\| +- \|", markdown)
+    assert "Settings in force" in html.text
+
+
 def test_hostile_text_stays_text(copy):
     run, rows = copy
     case = run / "cases/baseline/mid_prefill_throughput_32k_c16/r1"

@@ -1,17 +1,15 @@
 """A tiny random model in llama.cpp's format, the same bytes each time, and where it is put."""
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from servemap.model.errors import ServemapError
-
-if TYPE_CHECKING:
-    import gguf
 
 NAME = "tiny"
 CONTEXT = 16384
@@ -154,14 +152,16 @@ def write_model(path: Path) -> None:
     writer.add_eos_token_id(END)
     writer.add_pad_token_id(0)
     writer.add_add_bos_token(False)
-    _add_tensors(writer)
+    for name, values in tensors():
+        writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _add_tensors(writer: "gguf.GGUFWriter") -> None:
+def tensors() -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the weights by their names in llama.cpp's format, always the same numbers."""
     # Raw bits, because numpy keeps their stream the same between versions, unlike its floats.
     bits = np.random.PCG64(SEED)
 
@@ -169,11 +169,8 @@ def _add_tensors(writer: "gguf.GGUFWriter") -> None:
         raw = bits.random_raw(rows * columns // 4).view(np.uint16).reshape(rows, columns)
         return ((raw.astype(np.float32) / 65535 * 2 - 1) * SPREAD).astype(np.float16)
 
-    def vector(name: str, size: int, value: float) -> None:
-        writer.add_tensor(name, np.full(size, value, dtype=np.float32))
-
-    def matrix(name: str, values: NDArray[Any]) -> None:
-        writer.add_tensor(name, values)
+    def vector(size: int, value: float) -> NDArray[np.float32]:
+        return np.full(size, value, dtype=np.float32)
 
     # The first channel is the same for all tokens and so survives the layers: a bias for the
     # output, which Qwen2 has none of.
@@ -182,17 +179,17 @@ def _add_tensors(writer: "gguf.GGUFWriter") -> None:
     output = random(VOCAB, HIDDEN)
     output[:, 0] = 0
     output[silent_tokens(), 0] = -4
-    matrix("token_embd.weight", embedding)
-    vector("output_norm.weight", HIDDEN, 1)
-    matrix("output.weight", output)
+    yield "token_embd.weight", embedding
+    yield "output_norm.weight", vector(HIDDEN, 1)
+    yield "output.weight", output
     for layer in range(LAYERS):
         prefix = f"blk.{layer}"
-        vector(f"{prefix}.attn_norm.weight", HIDDEN, 1)
-        vector(f"{prefix}.ffn_norm.weight", HIDDEN, 1)
+        yield f"{prefix}.attn_norm.weight", vector(HIDDEN, 1)
+        yield f"{prefix}.ffn_norm.weight", vector(HIDDEN, 1)
         for name, size in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
-            matrix(f"{prefix}.attn_{name}.weight", random(size * HEAD_SIZE, HIDDEN))
-            vector(f"{prefix}.attn_{name}.bias", size * HEAD_SIZE, 0)
-        matrix(f"{prefix}.attn_output.weight", random(HIDDEN, HEADS * HEAD_SIZE))
-        matrix(f"{prefix}.ffn_gate.weight", random(FEED_FORWARD, HIDDEN))
-        matrix(f"{prefix}.ffn_up.weight", random(FEED_FORWARD, HIDDEN))
-        matrix(f"{prefix}.ffn_down.weight", random(HIDDEN, FEED_FORWARD))
+            yield f"{prefix}.attn_{name}.weight", random(size * HEAD_SIZE, HIDDEN)
+            yield f"{prefix}.attn_{name}.bias", vector(size * HEAD_SIZE, 0)
+        yield f"{prefix}.attn_output.weight", random(HIDDEN, HEADS * HEAD_SIZE)
+        yield f"{prefix}.ffn_gate.weight", random(FEED_FORWARD, HIDDEN)
+        yield f"{prefix}.ffn_up.weight", random(FEED_FORWARD, HIDDEN)
+        yield f"{prefix}.ffn_down.weight", random(HIDDEN, FEED_FORWARD)

@@ -90,16 +90,18 @@ def run_gates(
     checks: list[Check] = []
     if started is not None:
         checks += [check_process(started), check_port(started)]
-    urls = [url for url in (endpoints.models, endpoints.props) if url]
-    completion, models, *props = ask(
+    completion, models, *said = ask(
         node,
         _one_token(endpoints, model, timeout_s),
-        *(Question(url, timeout_s) for url in urls),
+        *(Question(url, timeout_s) for url in (endpoints.models, *endpoints.info.values())),
     )
     checks.append(_judge_completion(endpoints, completion, attached=started is None))
-    effective = adapter.read_back(
-        started.log if started else "", models.json, props[0].json if props else None
-    )
+    info = {
+        name: reply.text if reply.json is None else reply.json
+        for name, reply in zip(endpoints.info, said, strict=True)
+        if reply.error is None
+    }
+    effective = adapter.read_back(started.log if started else "", models.json, info)
     checks.append(check_model(effective, models, model.name))
     checks.append(check_context(effective, model.context, needed=started is not None))
     if started is not None and started.package_root is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from servemap.engines.registry import get_adapter
+from servemap.engines.registry import get_engine
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import (
     ConnectionLostError,
@@ -33,6 +33,7 @@ from servemap.server.hold.lease import (
 from servemap.server.hold.leftover import left_running
 from servemap.server.hold.manifest import check_manifest, write_manifest
 from servemap.server.launch import process
+from servemap.server.launch.commands import check_commands
 from servemap.server.launch.ending import stop_server
 from servemap.server.locks import (
     describe_self,
@@ -105,14 +106,16 @@ def _begin(context: Context) -> None:
 
 
 def _check_drivable(context: Context) -> None:
-    """Refuse what this version can only plan for: other transports, engines it cannot start.
+    """Refuse what would fail at each launch: transports and commands that there are none of.
 
     Raises:
-        ConfigError: names the node or the engine.
+        ConfigError: names the node, or the key that the engine cannot do.
     """
     _ = context.nodes  # finds a transport for each
     for variant in context.plan.items().variants:
-        get_adapter(context.server(variant))
+        server = context.server(variant)
+        if not server.attach:
+            check_commands(context, variant, server, get_engine(server.engine))
 
 
 def _lock_run(context: Context, session: dict[str, Any]) -> TextIO:

@@ -25,6 +25,7 @@ from servemap.server.gates.checks import (
 )
 from servemap.server.gates.holders import Holders
 from servemap.server.gates.judge import boot_pids
+from servemap.server.gates.readback import read_back
 from servemap.server.gates.ready import probe_marks, wait_ready
 from servemap.server.launch import boots, process
 from servemap.server.launch.diagnosis import diagnose_ranks, why_failed
@@ -78,6 +79,7 @@ def admit(
     elif started:
         result = run_gates(context.head, adapter, url, model, started[context.plan.head])
         checks += result.checks
+        checks += read_back(adapter, server, model, result.effective)
         checks += _check_workers(context, adapter, started)
         checks += only_ours(context, server, boot.boot_id, holders)
         effective = result.effective
@@ -91,6 +93,10 @@ def admit(
                 "schema": SCHEMA,
                 "checks": [check.record() for check in checks],
                 "effective": asdict(effective),
+                "memory": {
+                    node_id: [asdict(rank) for rank in adapter.memory(one.log)]
+                    for node_id, one in (started or {}).items()
+                },
                 "diagnosis": {node_id: one.record() for node_id, one in diagnoses.items()},
             }
         ),
@@ -173,7 +179,7 @@ def _check_workers(
             continue
         checks.append(replace(check_process(one), name=f"process {node_id}"))
         if one.package_root is not None:
-            module = adapter.read_back(one.log, None).module_path
+            module = adapter.read_back(one.log, None, {}).module_path
             check = check_module(module, one.package_root, needed=False)
             checks.append(replace(check, name=f"module {node_id}"))
     return checks

@@ -6,6 +6,7 @@ from typing import Any
 
 from servemap.engines.base import Engine, Placement
 from servemap.model.server_spec import Container, ServerSpec
+from servemap.onnode.redact import redact_variable
 from servemap.server.container.command import in_container
 from servemap.server.context import Context, resolve_secrets
 
@@ -31,8 +32,14 @@ class RankCommand:
     container: dict[str, Any] | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return the command as it is stored."""
-        return {"node": self.placement.node, "rank": self.placement.rank, "argv": self.argv}
+        """Return the command as it is stored; of secret variables the names alone."""
+        return {
+            "node": self.placement.node,
+            "rank": self.placement.rank,
+            "argv": self.argv,
+            "env": {name: redact_variable(name, value) for name, value in self.env.items()},
+            "secrets": sorted(self.secrets),
+        }
 
 
 def placements(context: Context, variant: str, server: ServerSpec) -> list[Placement]:
@@ -62,20 +69,30 @@ def rank_commands(
     return commands
 
 
+def check_commands(context: Context, variant: str, server: ServerSpec, engine: Engine) -> None:
+    """Refuse a spec that the engine has no command for, as `rank_commands` does, secrets aside."""
+    for placement in placements(context, variant, server):
+        _argv(context, server, engine, placement)
+
+
+def _argv(context: Context, server: ServerSpec, engine: Engine, placement: Placement) -> list[str]:
+    return engine.argv(
+        server,
+        context.plan.campaign.model,
+        placement,
+        python=context.python_on(placement.node),
+        workdir=context.paths_from(placement.node),
+    )
+
+
 def _command(
     context: Context, server: ServerSpec, engine: Engine, placement: Placement
 ) -> RankCommand:
     here = context.nodes[placement.node].here
     workdir = context.paths_from(placement.node)
-    argv = engine.argv(
-        server,
-        context.plan.campaign.model,
-        placement,
-        python=context.python_on(placement.node),
-        workdir=workdir,
-    )
-    plain, secrets = resolve_secrets(engine.env(server, placement, workdir=workdir))
-    env = {**context.node_spec(placement.node).env, **plain}
+    argv = _argv(context, server, engine, placement)
+    plain, secrets = resolve_secrets(engine.env(server, workdir=workdir))
+    env = {**engine.defaults(placement), **context.node_spec(placement.node).env, **plain}
     cwd = str(Path(workdir, server.cwd)) if server.cwd else None
     if cwd and here and server.container is None:
         cwd = str(Path(cwd).resolve())

@@ -12,6 +12,7 @@ from servemap.onnode.redact import redact_text
 from servemap.server import freeze, patches
 from servemap.server.context import Context
 from servemap.server.gates.checks import check_completion, run_gates
+from servemap.server.gates.readback import read_back
 from servemap.server.launch import boots
 from servemap.server.launch.admit import PROBE_TIMEOUT_S
 from servemap.server.launch.diagnosis import memory_errors, why_ended
@@ -184,8 +185,10 @@ def _reuse(
 
 def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
     url = server_url(context, server)
-    result = run_gates(context.head, get_adapter(server), url, context.plan.campaign.model)
-    failed = [check for check in result.checks if check.ok is False]
+    adapter, model = get_adapter(server), context.plan.campaign.model
+    result = run_gates(context.head, adapter, url, model)
+    checks = [*result.checks, *read_back(adapter, server, model, result.effective)]
+    failed = [check for check in checks if check.ok is False]
     if failed:
         raise NotRunError(
             "launch",
@@ -201,7 +204,7 @@ def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
         result.effective.engine_version,
         {},
         True,
-        checks=[check.record() for check in result.checks],
+        checks=[check.record() for check in checks],
     )
 
 

@@ -27,7 +27,7 @@ def search_path(context: Context, variant: str, node_id: str) -> list[str]:
     env = context.node_spec(node_id).env | {
         name: value for name, value in given.items() if isinstance(value, str)
     }
-    python = interpreter(server, context.python_on(node_id))
+    python = interpreter(server, context.python_on(node_id), context.paths_from(node_id))
     try:
         said = node.run([python, "-c", _ASK], timeout_s=ASK_S, env=env).stdout
         return [str(folder) for folder in parse_json(said)]

@@ -17,7 +17,7 @@ class Served:
     Attributes:
         pids: {node id: [pid]}, the root of the server's process tree on each node.
         argv: the head's command.
-        ranks: [{node, rank, argv}] of all nodes.
+        ranks: [{node, rank, argv, env, secrets}] of all nodes.
     """
 
     url: str

@@ -52,7 +52,8 @@ def _record(
     spec_sha = context.plan.spec_sha256("launch", variant)
     now = time.time_ns()
     boot = _newest_boot(context, variant)
-    gate = _gate(context, variant, boot)
+    gate = _gate(context, variant, served, boot)
+    diagnosis = gate.pop("diagnosis", {})
     status = "ok" if served else ("failed" if cause in attempts.CAUSES_THAT_COUNT else "not_run")
     return {
         "schema": SCHEMA,
@@ -72,8 +73,8 @@ def _record(
         "engine_version": served.engine_version if served else None,
         "boot_id": served.boot_id if served else (boot.boot_id if boot else None),
         "drift": served.drift if served else [],
-        "gate": {"checks": served.checks if served else list(gate.get("checks", []))},
-        "diagnosis": {} if served else dict(gate.get("diagnosis", {})),
+        "gate": gate,
+        "diagnosis": diagnosis,
         "started_ns": started_ns,
         "ready_ns": now if served else None,
         "start_s": (now - started_ns) / 1e9 if served else None,
@@ -87,11 +88,16 @@ def _newest_boot(context: Context, variant: str) -> boots.Boot | None:
     return known[-1] if known and known[-1].session == context.session else None
 
 
-def _gate(context: Context, variant: str, boot: boots.Boot | None) -> dict[str, Any]:
-    if boot is None:
-        return {}
-    folder = boots.boot_dir(context.run_dir, variant, boot.boot_id)
-    return attempts.read_json(folder / "gate.json") or {}
+def _gate(
+    context: Context, variant: str, served: Served | None, boot: boots.Boot | None
+) -> dict[str, Any]:
+    """Return the checks, and what the server said of itself and of its memory where it was ours."""
+    boot_id = served.boot_id if served else (boot.boot_id if boot else None)
+    if boot_id is None:
+        return {"checks": served.checks if served else []}
+    folder = boots.boot_dir(context.run_dir, variant, boot_id)
+    gate = attempts.read_json(folder / "gate.json") or {}
+    return {key: value for key, value in gate.items() if key != "schema"} or {"checks": []}
 
 
 def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[str]:

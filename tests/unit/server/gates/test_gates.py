@@ -10,6 +10,7 @@ import pytest
 
 from servemap.engines.attached import AttachedServer
 from servemap.engines.llamacpp import LlamaCpp
+from servemap.engines.vllm import Vllm
 from servemap.model.server_spec import ModelSpec
 from servemap.nodes.base import Completed
 from servemap.nodes.local import LocalNode
@@ -132,7 +133,7 @@ def test_checks_can_be_stored(fake: Fake) -> None:
 def test_an_attached_server_is_judged_by_its_answers(fake: Fake) -> None:
     assert list(gate(fake, None)) == ["completion", "model", "context"]
     fake.answers["/v1/models"] = {"data": [{"id": "tiny"}]}
-    result = run_gates(NODE, AttachedServer("vllm"), fake.url, MODEL, timeout_s=5)
+    result = run_gates(NODE, AttachedServer(Vllm()), fake.url, MODEL, timeout_s=5)
     assert [(check.name, check.ok) for check in result.checks] == [
         ("completion", True),
         ("model", True),

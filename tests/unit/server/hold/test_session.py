@@ -135,11 +135,12 @@ def test_a_refused_controller_leaves_nothing_of_a_run_that_never_began(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"server": {"engine": "vllm"}}, "engine vllm"),
-        ({"server": {"engine": "sglang"}}, "engine sglang"),
+        ({"server": {"engine": "llamacpp", "topology": {"tp": 2}}}, "runs in one process"),
+        ({"server": {"engine": "vllm", "args": {"port": 1}}}, "set from another key"),
+        ({"server": {"engine": "sglang", "args": {"tp": 2}}}, "set from another key"),
     ],
 )
-def test_what_can_only_be_planned_is_refused_before_anything_is_touched(
+def test_what_cannot_be_started_is_refused_before_anything_is_touched(
     context: Context, change: dict[str, object], said: str
 ) -> None:
     shutil.rmtree(context.run_dir)

@@ -39,6 +39,7 @@ class Answers:
         self.unhealthy = "HTTP 500"
         self.gates = [Check("port", True, "ours")]
         self.port_free = True
+        self.settings = {"context": 2048}
         monkeypatch.setattr(admit, "check_completion", self.completion)
         monkeypatch.setattr(ensure, "check_completion", self.completion)
         monkeypatch.setattr(admit, "run_gates", self.run_gates)
@@ -50,7 +51,9 @@ class Answers:
         return Check("completion", self.healthy, "token" if self.healthy else self.unhealthy)
 
     def run_gates(self, *args: Any) -> GateResult:
-        return GateResult(self.gates, Effective(engine_version="fake 1"))
+        return GateResult(
+            self.gates, Effective(engine_version="fake 1", settings=dict(self.settings))
+        )
 
     def require_clean(self, *args: Any) -> None:
         if not self.port_free:
@@ -215,7 +218,7 @@ def test_a_failed_gate_stops_the_server(node: FakeNode, answers: Answers) -> Non
     folder = boots.boot_dir(context.run_dir, "baseline", boot.boot_id)
     assert (folder / "n1.log").read_text() == node.server_log
     gate = json.loads((folder / "gate.json").read_text())
-    assert [c["ok"] for c in gate["checks"]] == [True, False]
+    assert [c["ok"] for c in gate["checks"]] == [True, False, True]
 
 
 def test_a_taken_port_starts_nothing(node: FakeNode, answers: Answers) -> None:
@@ -380,10 +383,21 @@ def test_launch_record_of_a_reused_server_has_its_gates(node: FakeNode, answers:
     launch.launch_variant(again(context, node, "s2"), "baseline", 4, output)
     record = json.loads(output.read_text())
     assert (record["status"], record["token"]) == ("ok", 4)
-    assert [check["name"] for check in record["gate"]["checks"]] == ["ready", "port"]
+    assert [check["name"] for check in record["gate"]["checks"]] == ["ready", "port", "settings"]
     assert record["argv"] == last_boot(context).argv
     kept = json.loads(Path("results/r/server/baseline/launches/001/meta.json").read_text())
     assert kept == record
+
+
+def test_a_server_with_other_settings_than_asked_is_not_measured(
+    node: FakeNode, answers: Answers
+) -> None:
+    answers.settings = {"context": 1024}
+    context = fake_context(node, campaign())
+    with pytest.raises(NotRunError, match=r"settings\.context: asked 2048, got 1024"):
+        ensure_server(context, "baseline")
+    assert last_boot(context).status == "failed"
+    assert not node.alive(node.server)
 
 
 def test_launch_records_a_failure_with_the_last_lines(node: FakeNode, answers: Answers) -> None:
@@ -395,7 +409,7 @@ def test_launch_records_a_failure_with_the_last_lines(node: FakeNode, answers: A
     record = json.loads(output.read_text())
     assert record["status"] == "failed"
     assert record["log_tail"][-1] == "fatal: no such card"
-    assert record["gate"]["checks"][-1]["evidence"] == "nobody listens"
+    assert record["gate"]["checks"][1]["evidence"] == "nobody listens"
     assert (record["ready_ns"], record["start_s"]) == (None, None)
 
 
@@ -483,7 +497,7 @@ def test_a_credential_in_a_log_or_an_answer_is_written_nowhere(
     record = json.loads(output.read_text())
     assert record["log_tail"][-1] == "fatal: no such card"
     assert "it said: Bearer <redacted>" in record["reasons"][0]
-    assert record["gate"]["checks"][-1]["evidence"] == "it said: Bearer <redacted>"
+    assert record["gate"]["checks"][1]["evidence"] == "it said: Bearer <redacted>"
     assert last_boot(context).reason == "port: it said: Bearer <redacted>"
     assert "s3cr3t" not in everything_written(context.run_dir)
 

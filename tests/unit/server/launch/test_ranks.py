@@ -115,7 +115,9 @@ def test_each_rank_gets_its_own_command_and_environment(lab: Lab) -> None:
         assert spec["boot_id"] == served.boot_id
     assert served.pids == {"n1": [lab.head.server.pid], "n2": [lab.worker.server.pid]}
     assert [(rank["node"], rank["rank"]) for rank in served.ranks] == [("n1", 0), ("n2", 1)]
-    assert [check["name"] for check in served.checks] == ["nodes_agree", "ready", "process n2"]
+    assert [check["name"] for check in served.checks] == [
+        "nodes_agree", "ready", "settings", "process n2",
+    ]  # fmt: skip
     folder = boots.boot_dir(context.run_dir, "baseline", str(served.boot_id))
     assert {path.name for path in folder.glob("*.log")} == {"n1.log", "n2.log"}
 

@@ -1,0 +1,114 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servemap.engines.attached import AttachedServer
+from servemap.engines.base import Effective
+from servemap.engines.vllm import Vllm
+from servemap.model.server_spec import ModelSpec, ServerSpec, Settings
+from servemap.server.gates.readback import agrees, compare, read_back
+
+MODEL = ModelSpec(name="m", path="/m", context=245000)
+
+
+def checks(asked: dict[str, Any], said: dict[str, Any]) -> dict[str, tuple[bool | None, str]]:
+    found = compare(asked, Effective(settings=said))
+    assert all(check.remedy for check in found if check.ok is False)
+    return {check.name: (check.ok, check.evidence) for check in found}
+
+
+def test_what_is_as_asked_is_one_line() -> None:
+    found = checks({"context": 4096, "cuda_graph": True}, {"context": 4096, "cuda_graph": True})
+    assert found == {"settings": (True, "as asked: context 4096, cuda_graph True")}
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "said", "evidence"),
+    [
+        ("context", 245000, 100000, "asked 245000, got 100000"),
+        ("attention_backend", "FLASH_ATTN", "XFormers", "asked FLASH_ATTN, got XFormers"),
+        ("cuda_graph", True, False, "asked True, got False"),
+        ("memory_fraction", 0.95, 0.9, "asked 0.95, got 0.9"),
+        ("kv_dtype", "fp8", "auto", "asked fp8, got auto"),
+        ("tp", 4, 1, "asked 4, got 1"),
+    ],
+)
+def test_what_differs_is_a_failed_check_with_both_values(
+    key: str, asked: Any, said: Any, evidence: str
+) -> None:
+    found = checks({key: asked, "max_active": 2}, {key: said, "max_active": 2})
+    assert found == {
+        f"settings.{key}": (False, evidence),
+        "settings": (True, "as asked: max_active 2"),
+    }
+
+
+def test_what_the_server_does_not_say_has_no_answer() -> None:
+    found = checks({"context": 8, "moe_backend": "triton"}, {"context": 9})
+    assert found == {
+        "settings": (
+            None,
+            "as asked: context 9; asked, and not said by the server: moe_backend triton",
+        )
+    }
+    assert checks({}, {"context": 9}) == {}
+
+
+def test_lines_that_say_something_else_is_done_are_shown() -> None:
+    note = "Cannot use FlashAttention-2 backend because it is not installed"
+    (check,) = compare({}, Effective(notes=(note,)))
+    assert (check.name, check.ok, check.evidence) == ("settings.note", None, note)
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "said"),
+    [
+        ("attention_backend", "FLASH_ATTN", "Flash Attention"),
+        ("attention_backend", "flash-attn", "FLASH_ATTN"),
+        ("moe_backend", "flashinfer_cutlass", "FlashInfer CUTLASS"),
+        ("kv_dtype", "fp8", "fp8_e4m3"),
+        ("memory_fraction", 0.3, 0.30000001),
+        ("context", 4096, 4352),
+    ],
+)
+def test_other_spellings_are_the_same(key: str, asked: Any, said: Any) -> None:
+    assert agrees(key, asked, said)
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "said"),
+    [
+        ("cuda_graph", True, 1),
+        ("cuda_graph", False, "False"),
+        ("max_active", 64, 65),
+        ("attention_backend", "fp8", "fp8_e4m3"),
+    ],
+)
+def test_what_only_looks_alike_is_not_the_same(key: str, asked: Any, said: Any) -> None:
+    assert not agrees(key, asked, said)
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+
+
+@given(st.dictionaries(st.text(max_size=3), VALUES), st.dictionaries(st.text(max_size=3), VALUES))
+def test_each_asked_setting_is_told_once(asked: dict[str, Any], said: dict[str, Any]) -> None:
+    found = compare(asked, Effective(settings=said))
+    failed = [check.name for check in found if check.ok is False]
+    assert len(failed) == len(set(failed)) <= len(asked)
+    assert {f"settings.{key}" for key in asked if key in said} >= set(failed)
+    same = compare(asked, Effective(settings=asked))
+    assert [check.ok for check in same] == ([True] if asked else [])
+
+
+def test_started_and_attached_servers_are_held_to_what_was_asked_of_them() -> None:
+    server = ServerSpec(engine="vllm", settings=Settings(max_active=4))
+    small = Effective(settings={"context": 100000, "max_active": 4, "tp": 1})
+    assert [check.name for check in read_back(Vllm(), server, MODEL, small)] == [
+        "settings.context", "settings",
+    ]  # fmt: skip
+    # Whether a foreign server's context suffices, another gate says.
+    (check,) = read_back(AttachedServer(Vllm()), server, MODEL, small)
+    assert (check.name, check.ok) == ("settings", True)
