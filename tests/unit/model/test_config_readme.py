@@ -53,7 +53,8 @@ def sections() -> dict[str, dict[str, str]]:
     """{heading: {key: default as written}} of the reference tables."""
     found: dict[str, dict[str, str]] = {}
     heading = ""
-    for line in README.read_text(encoding="utf-8").splitlines():
+    reference = README.read_text(encoding="utf-8").partition("\n## Reference\n")[2]
+    for line in reference.splitlines():
         if line.startswith("### "):
             heading = line.removeprefix("### ")
         row = re.match(r"\| `(\w+)` \| (.+?) \| ", line)

@@ -334,7 +334,7 @@ def test_what_the_servers_said_of_themselves(copy):
         }
         write_json(path, launch)
     markdown, html = rendered(run, rows)
-    assert re.search(r"\| baseline +\| settings +\| no answer +\| not said", markdown)
+    assert re.search(r"\| baseline +\| settings +\| not known +\| not said", markdown)
     assert re.search(r"\| cuda\\_graph +\| False +\| .*False", markdown)
     assert re.search(r"\| context +\| 8192 +\|", markdown)
     assert re.search(r"\| baseline +\| head +\| TP0 +\| +1[.0]* GiB +\| +- \|", markdown)
