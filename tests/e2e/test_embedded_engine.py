@@ -33,7 +33,8 @@ from servemap.server.gates.checks import (
 )
 from servemap.server.gates.dirty import wait_clean
 from servemap.server.gates.ports import node_view
-from servemap.server.gates.ready import Ready, log_reader, probe_marks, wait_ready
+from servemap.server.gates.ready import Ready, probe_marks, wait_ready
+from servemap.server.launch.node_log import log_reader
 
 pytestmark = pytest.mark.e2e
 pytest.importorskip("xllamacpp", reason="the embedded engine is not installed: xllamacpp")

@@ -23,7 +23,7 @@ def is_bare(server: ServerSpec) -> bool:
 
 def engine_request(context: Context, node_id: str) -> dict[str, list[str]]:
     """Return what the agent of a node is asked (see `onnode/facts.py`), for all variants there."""
-    base = context.paths_from(node_id)
+    base = _base(context, node_id)
     servers = [
         server
         for variant in context.plan.variants
@@ -41,8 +41,16 @@ def engine_request(context: Context, node_id: str) -> dict[str, list[str]]:
     }
 
 
+def _base(context: Context, node_id: str) -> str:
+    """Return what relative paths begin with: nothing here, so that a moved checkout has the same.
+
+    The agent on this machine runs in the working directory.
+    """
+    return "" if context.nodes[node_id].here else context.paths_from(node_id)
+
+
 def package_folder(server: ServerSpec, base: str) -> str | None:
-    """Return the absolute folder of the server's package; None where the spec names none."""
+    """Return the folder of the server's package; None where the spec names none."""
     if server.package is None:
         return None
     return posixpath.join(on_node(server.package.root, base), server.package.name)
@@ -73,9 +81,9 @@ def engine_of(
     server = context.server(variant)
     if not is_bare(server):
         return None
-    python = interpreter(server, context.python_on(node_id), context.paths_from(node_id))
+    python = interpreter(server, context.python_on(node_id), _base(context, node_id))
     found = {"python": _section(facts, PYTHON).get(python)}
-    folder = package_folder(server, context.paths_from(node_id))
+    folder = package_folder(server, _base(context, node_id))
     if folder:
         files = _section(facts, FILES)
         found["files"] = files if "error" in files else files.get(folder)
@@ -83,17 +91,20 @@ def engine_of(
 
 
 def engine_drift(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return in words what is no longer as it was frozen; what was not frozen is not compared."""
+    """Return in words what is no longer as it was frozen.
+
+    What was not frozen, or is of no server any more, is not compared.
+    """
     found = []
     for python, then in _section(before, PYTHON).items():
         now = _section(after, PYTHON).get(python)
-        if "error" not in then:
-            changes = differences(flat_python(then), flat_python(now or {}))
+        if "error" not in then and now is not None:
+            changes = differences(flat_python(then), flat_python(now))
             found += [f"{python}: {text}" for text in changes]
     for folder, then in _section(before, FILES).items():
         now = _section(after, FILES).get(folder)
-        if isinstance(then, dict) and then.get("files"):
-            found += [f"files of {text}" for text in _file_drift(folder, then, now or {})]
+        if isinstance(then, dict) and then.get("files") and now is not None:
+            found += [f"files of {text}" for text in _file_drift(folder, then, now)]
     return found
 
 
