@@ -59,7 +59,7 @@ def vllm(model: Path, **server: Any) -> Context:
         "port": free_port(),
         "python": need("vllm"),
         "settings": {"max_active": 4, "prefix_cache": True, "cuda_graph": False},
-        "args": {"kv-cache-memory-bytes": 134217728},
+        "args": {"kv-cache-memory-bytes": 134217728, "dtype": "float32"},
         "env": ENV,
         **server,
     }
@@ -231,6 +231,8 @@ def test_a_model_folder_without_a_tokenizer(model: Path, tmp_path: Path) -> None
 
 
 def test_more_memory_than_there_is(model: Path) -> None:
-    context = vllm(model, args={}, settings={"memory_fraction": 1.0, "cuda_graph": False})
+    context = vllm(
+        model, args={"dtype": "float32"}, settings={"memory_fraction": 1.0, "cuda_graph": False}
+    )
     assert "the process ended" in refused(context)
     assert "memory" in log_of(context)
