@@ -48,6 +48,7 @@ class FakeNode(LocalNode):
         }
         self.on_run: dict[str, Callable[[list[str]], str]] = {
             "sweep": lambda argv: "{}",
+            "segments": lambda argv: "{}",
             "-Pk": lambda argv: "",
             "patch": lambda argv: '{"ok": true, "changed": false, "patches": {}, "order": []}',
         }
