@@ -48,6 +48,7 @@ class FakeNode(LocalNode):
         }
         self.on_run: dict[str, Callable[[list[str]], str]] = {
             "sweep": lambda argv: "{}",
+            "segments": lambda argv: "{}",
             "-Pk": lambda argv: "",
             "-d": lambda argv: "",
             "-L": lambda argv: str(Path(argv[-1]).stat().st_size),

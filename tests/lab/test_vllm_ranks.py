@@ -39,7 +39,7 @@ def with_vllm(campaign: dict[str, Any]) -> dict[str, Any]:
             "python": need("vllm"),
             "topology": {"tp": 2},
             "settings": {"max_active": 4, "cuda_graph": False},
-            "args": {"kv-cache-memory-bytes": 134217728},
+            "args": {"kv-cache-memory-bytes": 134217728, "dtype": "float32"},
             "env": {
                 "HF_HUB_OFFLINE": "1",
                 "VLLM_NO_USAGE_STATS": "1",

@@ -165,9 +165,11 @@ class Engine(Attachable, Protocol):
         """
 
 
-KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
-"""Keeps setproctitle, by which processes of vLLM and SGLang call themselves something else, from
-writing over the environment that marks them as ours."""
+TRACEABLE = {"SPT_NOENV": "1", "PYTHONFAULTHANDLER": "1"}
+"""Variables by which processes of vLLM and SGLang stay findable, and say where they crashed.
+
+They rename themselves with setproctitle, which writes over the environment that marks them as ours.
+"""
 
 
 def on_node(path: str, workdir: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from servemap.engines import sglang_log
 from servemap.engines.base import (
-    KEEP_ENVIRONMENT,
+    TRACEABLE,
     Capabilities,
     Capability,
     Effective,
@@ -108,7 +108,7 @@ class SGLang:
 
     def defaults(self, placement: Placement) -> dict[str, str]:  # noqa: ARG002 - all have the same
         """Return what makes NCCL say which network it took (see `Engine.defaults`)."""
-        return {**KEEP_ENVIRONMENT, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"}
+        return {**TRACEABLE, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"}
 
     def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
         """Return the environment of the spec (see `Engine.env`)."""

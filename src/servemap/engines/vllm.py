@@ -12,7 +12,7 @@ from typing import Any
 
 from servemap.engines import vllm_log
 from servemap.engines.base import (
-    KEEP_ENVIRONMENT,
+    TRACEABLE,
     Capabilities,
     Capability,
     Effective,
@@ -115,7 +115,7 @@ class Vllm:
         which network it took, and without `VLLM_HOST_IP` ranks meet at an address of vLLM's choice.
         """
         return {
-            **KEEP_ENVIRONMENT,
+            **TRACEABLE,
             "VLLM_HOST_IP": placement.address,
             "VLLM_SERVER_DEV_MODE": "1",
             "NCCL_DEBUG": "INFO",

@@ -100,6 +100,7 @@ def test_ranks_of_several_nodes_meet_at_the_head_and_only_it_answers() -> None:
 def test_variables_that_a_measurement_needs_and_those_of_the_spec() -> None:
     assert ENGINE.defaults(Placement("b", 1, 2, "10.0.0.2", "10.0.0.1")) == {
         "SPT_NOENV": "1",
+        "PYTHONFAULTHANDLER": "1",
         "VLLM_HOST_IP": "10.0.0.2",
         "VLLM_SERVER_DEV_MODE": "1",
         "NCCL_DEBUG": "INFO",

@@ -167,8 +167,10 @@ def _one_token(endpoints: Endpoints, model: ModelSpec, timeout_s: float) -> Ques
 
 
 def _judge_completion(endpoints: Endpoints, reply: Reply, *, attached: bool) -> Check:
-    if reply.error is None and _has_choice(reply.json):
-        return Check("completion", True, f"{reply.url} produced a token")
+    text = _text(reply.json) if reply.error is None else None
+    if text is not None:
+        silent = "" if text else " without any text: does the model's folder hold its tokenizer?"
+        return Check("completion", True, f"{reply.url} produced a token{silent}")
     remedy = "see the server's log; the answer to /v1/completions must be a completion"
     if attached and reply.status is None:
         base = endpoints.completions.removesuffix("/v1/completions")
@@ -176,11 +178,13 @@ def _judge_completion(endpoints: Endpoints, reply: Reply, *, attached: bool) -> 
     return Check("completion", False, reply.evidence, remedy)
 
 
-def _has_choice(answer: Any) -> bool:
+def _text(answer: Any) -> str | None:
+    """Return the text of a completion; None for an answer that is none."""
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return False
-    return isinstance(choices[0].get("text"), str)
+        return None
+    text = choices[0].get("text")
+    return text if isinstance(text, str) else None
 
 
 def check_model(effective: Effective, reply: Reply, asked: str) -> Check:

@@ -67,7 +67,7 @@ def wait_ready(
             reason = f"not ready, and no new line in its log for {silent:.0f} s{said}"
             return Ready(False, f"{reason}; {answer.evidence}", clock() - began)
         sleep(pause)
-        pause = min(pause * 1.5, 1.0)
+        pause = min(pause * 1.5, 0.5)
 
 
 def probe_marks(endpoints: Endpoints) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def admit(
             engine_version=effective.engine_version,
         ),
     )
-    each(list(ranks), lambda node_id: keep_log(context, node_id, ranks[node_id]))
+    each(list(ranks), lambda node_id: _keep(context, node_id, ranks[node_id]))
     return Served(
         url,
         boot.fingerprint,
@@ -128,6 +128,12 @@ def admit(
         boot.ranks,
         [check.record() for check in checks],
     )
+
+
+def _keep(context: Context, node_id: str, rank: process.Running) -> None:
+    """Keep what a rank said, and note what it would leave behind if it crashed."""
+    keep_log(context, node_id, rank)
+    process.note_segments(context.nodes[node_id], context.workdir(node_id), rank)
 
 
 def _all_started(

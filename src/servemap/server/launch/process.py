@@ -14,6 +14,7 @@ SUPERVISOR_START_S = 10.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 RESTARTED = "the machine was restarted, and the server ended with it"
 TOUCH_S = 10.0
+SEGMENTS_S = 60.0
 KILLED = "the server was ended by signal"
 CONTAINER_END_S = 60.0
 """Time beyond the grace for a runtime to stop and remove a container."""
@@ -244,6 +245,7 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
         LaunchError: it is still there after its grace period and a kill.
     """
     in_container = "container" in supervisor_state(node, workdir, running.boot_id)
+    note_segments(node, workdir, running)
     gone = node.stop(running.supervisor, grace_s + (CONTAINER_END_S if in_container else 10))
     state = supervisor_state(node, workdir, running.boot_id)
     process = server_process(state)
@@ -257,8 +259,22 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
             "end it by hand, then start again",
         )
     sweep(node, workdir, running.variant, running.boot_id, grace_s, state)
+    _segments(node, workdir, running, "--remove")
     forget(node, workdir)
     return supervisor_state(node, workdir, running.boot_id)
+
+
+def note_segments(node: Node, workdir: str, running: Running) -> None:
+    """Note on the node the shared memory that a rank uses: not every engine removes its own.
+
+    A rank that ends unasked can no longer be looked at, so this is done when it was started too.
+    """
+    _segments(node, workdir, running, "--boot-id", running.boot_id)
+
+
+def _segments(node: Node, workdir: str, running: Running, *what: str) -> None:
+    path = _path(workdir, f"{running.boot_id}.segments.json")
+    node.run(node.agent_argv("segments", "--file", path, *what), timeout_s=SEGMENTS_S)
 
 
 def sweep(

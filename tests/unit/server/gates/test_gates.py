@@ -206,6 +206,16 @@ def test_an_answer_that_is_no_completion(fake: Fake, answer: Any) -> None:
     assert "/v1/completions" in checks["completion"][1]
 
 
+def test_a_token_without_text_is_told(fake: Fake) -> None:
+    """An engine may serve a model whose folder lacks the tokenizer; it then says nothing."""
+    fake.answers["/v1/completions"] = {"choices": [{"text": ""}]}
+    checks = gate(fake, started(fake.server_port))
+    assert checks["completion"][0] is True
+    assert "without any text" in checks["completion"][1]
+    fake.answers["/v1/completions"] = {"choices": [{"text": "a"}]}
+    assert "without" not in gate(fake, started(fake.server_port))["completion"][1]
+
+
 @pytest.mark.parametrize("answer", [None, b"garbage", {"data": [{"id": 3}]}, []])
 def test_models_that_are_not_said(fake: Fake, answer: Any) -> None:
     fake.answers["/v1/models"] = answer
