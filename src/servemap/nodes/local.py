@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, IO
+from typing import IO, BinaryIO
 
 from servemap.model.canon import file_sha256, write_text_atomic
 from servemap.model.errors import NodeError
