@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from servemap.model.canon import file_sha256, write_text_atomic
 from servemap.model.errors import NodeError
@@ -42,6 +42,9 @@ def default_state_dir() -> str:
     """Return the user's folder for what must outlive a process."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return f"{state}/servemap"
+
+
+READ_BYTES = 1 << 20
 
 
 class LocalNode:
@@ -138,7 +141,7 @@ class LocalNode:
         with self._files(remote):
             try:
                 with open(remote, "rb", opener=regular) as handle:
-                    data = handle.read(MAX_OUTPUT_BYTES + 1)
+                    data = _bounded(handle)
             except FileNotFoundError:
                 return None
         if len(data) > MAX_OUTPUT_BYTES:
@@ -307,3 +310,16 @@ class LocalNode:
                 f"node {self._name}: {error.filename or where}",
                 "see that the file exists, the disk has room and this user may access it",
             ) from error
+
+
+def _bounded(handle: BinaryIO) -> bytes:
+    """Return what a file holds, at most one byte more than may be read.
+
+    In pieces: below /proc/sys the kernel refuses one read of many megabytes (ENOMEM).
+    """
+    pieces: list[bytes] = []
+    left = MAX_OUTPUT_BYTES + 1
+    while left and (piece := handle.read(min(left, READ_BYTES))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)

@@ -315,3 +315,10 @@ def test_the_agent_is_put_there_once_also_when_several_ask(
     argvs = each(range(4), lambda _: node.agent_argv("x"))
     assert {argv[1] for argv in argvs.values()} == {str(tmp_path / "agent.pyz")}
     assert len(built) == 1
+
+
+def test_a_file_below_proc_sys_is_read() -> None:
+    """The kernel refuses one read of it that asks for many megabytes."""
+    text = LocalNode("n1").read_text("/proc/sys/kernel/random/boot_id")
+    assert text is not None
+    assert len(text.strip()) == 36
