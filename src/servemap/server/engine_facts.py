@@ -98,7 +98,11 @@ def engine_drift(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
     found = []
     for python, then in _section(before, PYTHON).items():
         now = _section(after, PYTHON).get(python)
-        if "error" not in then and now is not None:
+        if "error" in then or now is None:
+            continue
+        if "error" in now:
+            found.append(f"{python} does not answer any more: {now['error']}")
+        else:
             changes = differences(flat_python(then), flat_python(now))
             found += [f"{python}: {text}" for text in changes]
     for folder, then in _section(before, FILES).items():

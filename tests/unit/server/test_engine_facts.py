@@ -82,6 +82,7 @@ def facts(python: Any = None, apart: tuple[str, ...] = (), **digests: str) -> di
         (facts(), {}, []),
         ({}, facts(a="1"), []),
         (facts({"error": "no"}), facts(), []),
+        (facts(), facts({"error": "no such file"}), ["/p does not answer any more: no such file"]),
         # A patch that the campaign gained or lost changes what is left out, and is no drift.
         (facts(a="1", d="1"), facts(apart=("d",), a="1"), []),
         (facts(apart=("d",), a="1"), facts(**{"d/x": "1"}, a="1"), []),
