@@ -107,6 +107,14 @@ def _vllm() -> str | None:
     return python
 
 
+SHELLS = ("dash", "bash", "csh", "tcsh", "fish", "zsh", "ksh", "busybox")
+
+
+def _shells() -> str | None:
+    """Whether all login shells are here that a node's user may have."""
+    return "all" if all(map(shutil.which, SHELLS)) else None
+
+
 PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "corpus": (_corpus, "SERVEMAP_CORPUS names no folder of recorded tool output"),
     "python38": (_python38, "no Python 3.8 here; SERVEMAP_PYTHON38 may name one"),
@@ -114,6 +122,7 @@ PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "lab": (_lab, "two machines in namespaces need root, iproute2, sudo and openssh-server"),
     "podman": (_podman, "podman with runc, as root, runs no container here"),
     "sshd": (_sshd, "there is no sshd (package openssh-server)"),
+    "shells": (_shells, "not all login shells are here (tcsh, fish, zsh, ksh, busybox)"),
     "vllm": (_vllm, "no vLLM here: make vllm, or SERVEMAP_VLLM names the Python that has it"),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }

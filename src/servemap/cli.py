@@ -15,7 +15,7 @@ from servemap.analysis.verify import damaged_files
 from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
 from servemap.measure import status as state
-from servemap.measure.left import still_running
+from servemap.measure.ending import still_running
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
 from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError

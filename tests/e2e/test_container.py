@@ -138,7 +138,9 @@ def test_start_gate_case_logs_stop(context: Context, podman: Podman, tmp_path: P
     checks = {check["name"]: check["ok"] for check in record["gate"]["checks"]}
     assert False not in checks.values()
     assert {checks[name] for name in ("process", "port", "completion", "module")} == {True}
-    state = process.supervisor_state(context.head, context.head_workdir, record["boot_id"])
+    state = process.supervisor_state(
+        context.head, context.workdir(context.plan.head), record["boot_id"]
+    )
     (container,) = podman.containers()
     assert state["container"]["id"] == container
     seen = json.loads(podman("inspect", container))[0]
@@ -163,7 +165,9 @@ def test_start_gate_case_logs_stop(context: Context, podman: Podman, tmp_path: P
     log = context.run_dir / "server" / "baseline" / "boots" / record["boot_id"] / "local.log"
     assert "llamaserve: starting" in log.read_text()
     assert "llamaserve: stopped by SIGTERM" in log.read_text()
-    state = process.supervisor_state(context.head, context.head_workdir, record["boot_id"])
+    state = process.supervisor_state(
+        context.head, context.workdir(context.plan.head), record["boot_id"]
+    )
     assert (state["exit"]["code"], state["exit"]["reason"]) == (0, "stopped")
     assert not state["exit"].keys() & {"left", "containers_left"}
     assert not is_alive(state["server"]["pid"], state["server"]["start"])

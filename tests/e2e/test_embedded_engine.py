@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from servemap.engines.base import Placement, last_json_line
+from servemap.engines.base import Placement, last_json_line, python_env
 from servemap.engines.embedded.tiny_model import install
 from servemap.engines.failures import explain
 from servemap.engines.llamacpp import LlamaCpp
@@ -32,7 +32,7 @@ from servemap.server.gates.checks import (
     run_gates,
 )
 from servemap.server.gates.dirty import wait_clean
-from servemap.server.gates.ports import node_view
+from servemap.server.gates.holders import look
 from servemap.server.gates.ready import Ready, probe_marks, wait_ready
 from servemap.server.launch.node_log import log_reader
 
@@ -96,7 +96,7 @@ class Server:
             port=self.port,
             package_root=os.path.realpath(self.root),
             log=self.log_text,
-            view=node_view(NODE),
+            view=look(NODE, []).view,
         )
 
     def gates(self) -> GateResult:
@@ -133,7 +133,7 @@ def server(
     served = model.model_copy(update={"name": alias})
     place = Placement("local")
     argv = ENGINE.argv(spec, served, place, python=sys.executable, workdir=str(demo))
-    own = ENGINE.env(spec, workdir=str(demo))
+    own = python_env(spec, str(demo))
     env = {**os.environ, **{k: str(v) for k, v in own.items()}}
     log = folder / "server.log"
     with log.open("ab") as handle:

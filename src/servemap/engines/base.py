@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from servemap.model.errors import ConfigError
 from servemap.model.files import parse_json
 from servemap.model.server_spec import ModelSpec, Secret, ServerSpec
+from servemap.onnode.supervise import KEEP_MARK
 
 
 @dataclass(frozen=True)
@@ -158,18 +159,9 @@ class Engine(Attachable, Protocol):
     def defaults(self, placement: Placement) -> dict[str, str]:
         """Return a rank's variables that measurement needs; the node's and the spec's prevail."""
 
-    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
-        """Return the environment that the spec asks for.
 
-        Secrets stay references; whoever starts the process resolves them.
-        """
-
-
-TRACEABLE = {"SPT_NOENV": "1", "PYTHONFAULTHANDLER": "1"}
-"""Variables by which processes of vLLM and SGLang stay findable, and say where they crashed.
-
-They rename themselves with setproctitle, which writes over the environment that marks them as ours.
-"""
+TRACEABLE = {**KEEP_MARK, "PYTHONFAULTHANDLER": "1"}
+"""Variables by which processes of vLLM and SGLang stay findable, and say where they crashed."""
 
 
 def on_node(path: str, workdir: str) -> str:

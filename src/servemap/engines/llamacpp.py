@@ -15,24 +15,30 @@ from servemap.engines.base import (
     last_json_line,
     longest_sequence,
     model_path,
-    python_env,
     served_models,
 )
+from servemap.engines.spelling import Spelling
 from servemap.model.errors import ConfigError
-from servemap.model.server_spec import ModelSpec, Secret, ServerSpec
+from servemap.model.server_spec import ModelSpec, ServerSpec
 
 MODULE = "llamaserve"
 
-_SETTINGS = {
-    "context": "--context",
-    "max_active": "--max-active",
-    "max_batched_tokens": "--n-batch",
-}
-_OWN_FLAGS = {"model", "alias", "host", "port", "context", "max_active", "prefix_cache"} | {
-    "rank",
-    "ranks",
-    "master",
-}
+SPELLING = Spelling(
+    values={"context": "context", "max_active": "max-active", "max_batched_tokens": "n-batch"},
+    switches={"prefix_cache": ({"prefix-cache": True}, {"prefix-cache": False})},
+    own={
+        "model": "model.path",
+        "alias": "model.name",
+        "host": "server.bind",
+        "port": "server.port",
+        "context": "server.settings.context",
+        "max-active": "server.settings.max_active",
+        "prefix-cache": "server.settings.prefix_cache",
+        "rank": "server.nodes",
+        "ranks": "server.nodes",
+        "master": "the head's nodes.address and server.master_port",
+    },
+)
 
 
 class LlamaCpp:
@@ -71,20 +77,11 @@ class LlamaCpp:
             words += ["--master", f"{placement.master}:{placement.master_port}"]
         given = server.settings.model_dump(exclude_none=True)
         given.setdefault("context", model.context)
-        for key, option in _SETTINGS.items():
-            if key in given:
-                words += [option, str(given[key])]
-        if "prefix_cache" in given:
-            words += flags({"prefix_cache": given["prefix_cache"]})
-        return words + flags(server.args)
+        return words + SPELLING.words(given) + flags(server.args)
 
     def defaults(self, placement: Placement) -> dict[str, str]:  # noqa: ARG002 - no variables
         """Return nothing: measurement needs no variables (see `Engine.defaults`)."""
         return {}
-
-    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
-        """Return the environment to add (see `Engine.env`)."""
-        return python_env(server, workdir)
 
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the server's URLs."""
@@ -118,31 +115,16 @@ class LlamaCpp:
         return ()
 
     def asked(self, server: ServerSpec, model: ModelSpec) -> dict[str, Any]:
-        """Return the spec's settings (see `Attachable.asked`)."""
-        return {"context": model.context, **server.settings.model_dump(exclude_none=True)}
+        """Return what the spec asks for (see `Attachable.asked`)."""
+        return SPELLING.asked(server, model)
 
 
 def _refuse(server: ServerSpec) -> None:
-    where = "server"
+    SPELLING.refuse(server)
     for key, value in server.topology.model_dump().items():
         if value != 1:
             raise ConfigError(
                 f"the engine llamacpp runs in one process, {key}={value} was asked",
-                f"{where}.topology.{key}",
+                f"server.topology.{key}",
                 "leave the topology out, or use an engine that splits models",
-            )
-    known = {*_SETTINGS, "prefix_cache"}
-    for key in server.settings.model_dump(exclude_none=True):
-        if key not in known:
-            raise ConfigError(
-                f"the engine llamacpp has no setting {key}",
-                f"{where}.settings.{key}",
-                f"remove it; llamacpp has {', '.join(sorted(known))}",
-            )
-    for key in server.args:
-        if key.replace("-", "_") in _OWN_FLAGS:
-            raise ConfigError(
-                f"the argument {key} is set from another key of the campaign",
-                f"{where}.args.{key}",
-                "use model, server.bind, server.port or server.settings",
             )

@@ -20,13 +20,12 @@ from servemap.engines.base import (
     interpreter,
     longest_sequence,
     model_path,
-    python_env,
     served_models,
 )
 from servemap.engines.module_start import module_path, python_module
 from servemap.engines.spelling import Spelling, check_even, option_name, with_default
 from servemap.model.errors import ConfigError
-from servemap.model.server_spec import ModelSpec, Secret, ServerSpec
+from servemap.model.server_spec import ModelSpec, ServerSpec
 
 MODULE = "sglang.launch_server"
 CHUNK = "chunked-prefill-size"
@@ -109,10 +108,6 @@ class SGLang:
     def defaults(self, placement: Placement) -> dict[str, str]:  # noqa: ARG002 - all have the same
         """Return what makes NCCL say which network it took (see `Engine.defaults`)."""
         return {**TRACEABLE, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"}
-
-    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
-        """Return the environment of the spec (see `Engine.env`)."""
-        return python_env(server, workdir)
 
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the server's URLs."""

@@ -65,7 +65,9 @@ class Spelling:
         for key in settings:
             if key not in self.values and key not in self.switches:
                 raise ConfigError(
-                    f"the engine has no setting {key}", f"server.settings.{key}", "remove it"
+                    f"the engine has no setting {key}",
+                    f"server.settings.{key}",
+                    f"remove it; it has {', '.join(sorted([*self.values, *self.switches]))}",
                 )
         return flags(given)
 

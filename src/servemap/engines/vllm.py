@@ -23,13 +23,12 @@ from servemap.engines.base import (
     interpreter,
     longest_sequence,
     model_path,
-    python_env,
     served_models,
 )
 from servemap.engines.module_start import module_path, python_module
 from servemap.engines.spelling import Spelling, check_even, with_default
 from servemap.model.errors import ConfigError
-from servemap.model.server_spec import ModelSpec, Secret, ServerSpec
+from servemap.model.server_spec import ModelSpec, ServerSpec
 
 SERVER = "vllm.entrypoints.openai.api_server"
 COMMAND_LINE = "vllm.entrypoints.cli.main"
@@ -121,10 +120,6 @@ class Vllm:
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH",
         }
-
-    def env(self, server: ServerSpec, *, workdir: str) -> dict[str, str | Secret]:
-        """Return the environment of the spec (see `Engine.env`)."""
-        return python_env(server, workdir)
 
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the server's URLs."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from servemap.measure.adopt import abandon, find_adoptable
 from servemap.measure.client import error_classes
+from servemap.measure.ending import stop_load
 from servemap.measure.folders import bring_rest, close
 from servemap.measure.job import Job, identity, resolved
-from servemap.measure.left import stop_load
 from servemap.measure.load import fallback_case, fallback_reason
 from servemap.measure.load_run import Load, finish_load, start_load
 from servemap.measure.record import Attempt, open_attempt

@@ -19,9 +19,9 @@ from servemap.measure.collect import (
     start_collectors,
     stop_collectors,
 )
+from servemap.measure.ending import end_others
 from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job
-from servemap.measure.left import end_others
 from servemap.measure.load import load_spec
 from servemap.measure.own_record import on_head, own_record
 from servemap.measure.reasons import client_reasons, full_disks, server_down, server_reasons

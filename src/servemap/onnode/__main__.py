@@ -24,7 +24,6 @@ COMMANDS = {
     "sweep": ("sweep", "main"),
     "tcp-probe": ("tcp", "probe_main"),
     "tcp-serve": ("tcp", "serve_main"),
-    "view": ("view", "main"),
 }
 
 

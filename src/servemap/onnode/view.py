@@ -1,16 +1,13 @@
-"""`view`: the processes of this machine and who listens on its TCP ports, as one JSON object.
+"""The processes of this machine and who listens on its TCP ports: what `holders` gives as view.
 
 `{"schema", "tcp", "tcp6", "sockets", "processes"}`: the lines of /proc/net/tcp and tcp6 that are
 listening sockets, `{inode: [pid]}` of those whose holders may be inspected, and each process as a
 list of the fields of `Process`.
 """
 
-import argparse
-import json
 import os
 import pwd
 import re
-import sys
 from functools import lru_cache
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
@@ -127,11 +124,3 @@ def read_view() -> Dict[str, Any]:
         "sockets": socket_holders(inodes | inodes6, list(processes)),
         "processes": list(processes.values()),
     }
-
-
-def main(argv: List[str]) -> int:
-    """Run `view` and print its JSON."""
-    argparse.ArgumentParser(prog="view").parse_args(argv)
-    json.dump(read_view(), sys.stdout)
-    print()
-    return 0

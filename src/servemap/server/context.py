@@ -63,11 +63,6 @@ class Context:
         """The head node as the campaign describes it."""
         return next(node for node in self.plan.campaign.nodes if node.role == "head")
 
-    @property
-    def head_workdir(self) -> str:
-        """The run's folder on the head node."""
-        return self.workdir(self.plan.head)
-
     def workdir(self, node_id: str) -> str:
         """Return the run's folder on a node: the node's own work folder and one per results tree.
 

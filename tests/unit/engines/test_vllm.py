@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servemap.engines.base import Placement, RankMemory
+from servemap.engines.base import Placement, RankMemory, python_env
 from servemap.engines.log_text import GIB
 from servemap.engines.module_start import module_path, python_module
 from servemap.engines.vllm import Vllm
@@ -107,7 +107,7 @@ def test_variables_that_a_measurement_needs_and_those_of_the_spec() -> None:
         "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH",
     }
     secret = Secret(secret="HF_TOKEN")
-    env = ENGINE.env(spec(env={"NCCL_DEBUG": "WARN", "HF_TOKEN": secret}), workdir="/w")
+    env = python_env(spec(env={"NCCL_DEBUG": "WARN", "HF_TOKEN": secret}), "/w")
     assert env == {"PYTHONUNBUFFERED": "1", "NCCL_DEBUG": "WARN", "HF_TOKEN": secret}
 
 

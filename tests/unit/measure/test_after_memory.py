@@ -13,7 +13,7 @@ from servemap.server.context import Context
 from servemap.server.events import read_events
 from servemap.server.gates.checks import Check, GateResult
 from servemap.server.launch import admit, boots
-from servemap.server.launch import nodes as nodes_module
+from servemap.server.launch import node_gates as nodes_module
 from servemap.server.launch.ensure import ensure_server
 from servemap.server.not_run import NotRunError
 from servemap.server.patience import Patience

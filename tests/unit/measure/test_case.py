@@ -148,7 +148,7 @@ def fallback_campaign() -> dict[str, Any]:
 def own_server(context: Context, node: FakeNode) -> Served:
     """A server of ours that really has its records, so that it can die and be stopped."""
     running = process.start(
-        node, context.head_workdir, boot_id="b", variant="baseline", fingerprint="f", port=1,
+        node, context.workdir("n1"), boot_id="b", variant="baseline", fingerprint="f", port=1,
         argv=[], env={}, secrets={}, cwd=None, ttl_s=60, grace_s=1,
     )  # fmt: skip
     boots.write_boot(

@@ -14,7 +14,7 @@ import pytest
 from servemap.model.errors import ConfigError, ConnectionLostError, NodeError
 from servemap.nodes.ssh import SshNode
 from servemap.nodes.ssh_connection import proxy_argv, way_over, way_to
-from tests.parts import need
+from tests.parts import SHELLS, need
 from tests.unit.nodes.sshd import HOST, Sshd, free_port, keygen
 
 WAIT_S = 20.0
@@ -226,12 +226,12 @@ def test_a_start_up_file_that_prints_is_passed_over(sshd: Sshd, tmp_path: Path) 
         bashrc.unlink()
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash", "csh", "tcsh", "fish", "zsh", "ksh", "busybox"])
+@pytest.mark.parametrize("shell", SHELLS)
 def test_any_login_shell_will_do(tmp_path: Path, shell: str) -> None:
     need("sshd")
     program = shutil.which(shell)
     if program is None:
-        pytest.skip(f"there is no {shell} here")
+        need("shells")
     call = f"{program} sh" if shell == "busybox" else program
     # what sshd does with a login shell
     force = f'ForceCommand exec {call} -c "$SSH_ORIGINAL_COMMAND"'

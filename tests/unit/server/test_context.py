@@ -19,11 +19,11 @@ def test_two_checkouts_with_one_run_name_have_work_folders_of_their_own(
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        found.append(load_context(campaign()).head_workdir)
+        found.append(load_context(campaign()).workdir("n1"))
     assert found[0] != found[1]
     assert all(path.startswith("/state/servemap/r-") and path.endswith("-n1") for path in found)
     own = load_context(campaign(nodes=[{"id": "n1", "workdir": "/scratch"}]))
-    assert own.head_workdir.startswith("/scratch/r-")
+    assert own.workdir("n1").startswith("/scratch/r-")
 
 
 def test_the_head_is_not_the_first_node_but_the_one_with_that_role() -> None:
@@ -31,7 +31,7 @@ def test_the_head_is_not_the_first_node_but_the_one_with_that_role() -> None:
     context = load_context(campaign(nodes=nodes))
     assert context.head.name == "h"
     assert context.head_spec.env == {"A": "1"}
-    assert context.head_workdir.endswith("-h")
+    assert context.workdir("h").endswith("-h")
 
 
 def test_another_machine_is_not_connected_to_before_something_is_asked_of_it() -> None:

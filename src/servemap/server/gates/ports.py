@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from servemap.model.errors import NodeError
-from servemap.nodes.agent_json import agent_json
-from servemap.nodes.base import Node
-from servemap.onnode.view import LISTEN, Process, read_view
-
-VIEW_TIMEOUT_S = 60.0
+from servemap.onnode.view import LISTEN, Process
 
 
 @dataclass(frozen=True)
@@ -139,25 +134,6 @@ def is_running(processes: Mapping[int, Process], pid: int, start: int) -> bool:
     """Return whether this very process runs: the same start time, and not a zombie."""
     process = processes.get(pid)
     return process is not None and process.start == start and process.state not in "ZX"
-
-
-def node_view(node: Node) -> NodeView:
-    """Return the view of a node, as far as its user may see it.
-
-    Raises:
-        NodeError: the node itself did not do its part.
-    """
-    if node.here:
-        return parse_view(read_view())
-    data = agent_json(node, "view", timeout_s=VIEW_TIMEOUT_S)
-    try:
-        return parse_view(data)
-    except ValueError as error:
-        raise NodeError(
-            f"the agent's view cannot be read: {error}",
-            f"{node.name}: view",
-            "see what the login shell of that user prints; nothing else may write to stdout",
-        ) from error
 
 
 def parse_view(data: Any) -> NodeView:

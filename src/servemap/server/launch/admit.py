@@ -31,8 +31,8 @@ from servemap.server.launch import boots, process
 from servemap.server.launch.diagnosis import diagnose_ranks, why_failed
 from servemap.server.launch.ending import finish
 from servemap.server.launch.logs import follow_logs, keep_log
+from servemap.server.launch.node_gates import holders_on, only_ours
 from servemap.server.launch.node_log import read_log
-from servemap.server.launch.nodes import holders_on, only_ours
 from servemap.server.launch.ranks import ranks_down
 from servemap.server.launch.served import Served, server_pids, server_url
 from servemap.server.not_run import NotRunError

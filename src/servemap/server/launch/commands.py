@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from servemap.engines.base import Engine, Placement
+from servemap.engines.base import Engine, Placement, python_env
 from servemap.model.server_spec import Container, ServerSpec
 from servemap.onnode.redact import redact_variable
 from servemap.server.container.command import in_container
@@ -91,7 +91,7 @@ def _command(
     here = context.nodes[placement.node].here
     workdir = context.paths_from(placement.node)
     argv = _argv(context, server, engine, placement)
-    plain, secrets = resolve_secrets(engine.env(server, workdir=workdir))
+    plain, secrets = resolve_secrets(python_env(server, workdir))
     env = {**engine.defaults(placement), **context.node_spec(placement.node).env, **plain}
     cwd = str(Path(workdir, server.cwd)) if server.cwd else None
     if cwd and here and server.container is None:

@@ -7,7 +7,7 @@ from servemap.server.context import Context
 from servemap.server.events import append_event
 from servemap.server.launch import boots, process
 from servemap.server.launch.logs import keep_log
-from servemap.server.launch.nodes import wait_memory_back
+from servemap.server.launch.node_gates import wait_memory_back
 from servemap.server.launch.ranks import Standing, standing_and_away, stop_ranks
 
 

@@ -18,7 +18,7 @@ from servemap.server.launch import boots, process
 from servemap.server.launch.admit import admit
 from servemap.server.launch.commands import RankCommand, boxed, rank_commands
 from servemap.server.launch.ending import finish
-from servemap.server.launch.nodes import agreement, marks, require_clean
+from servemap.server.launch.node_gates import agreement, marks, require_clean
 from servemap.server.launch.patch_stage import swap_patches
 from servemap.server.launch.ranks import standing
 from servemap.server.launch.served import Served

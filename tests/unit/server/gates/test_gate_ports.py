@@ -14,11 +14,11 @@ from servemap.model.errors import NodeError
 from servemap.nodes.base import Node
 from servemap.nodes.local import LocalNode
 from servemap.onnode.view import MAX_COMMAND_CHARS, Process, listening, read_process, shortened
+from servemap.server.gates.holders import look
 from servemap.server.gates.ports import (
     Listener,
     NodeView,
     is_running,
-    node_view,
     overlaps,
     parse_listeners,
     parse_view,
@@ -122,10 +122,10 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
 def test_what_is_on_a_node(node: Node) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        (owner,) = port_owners(node_view(node), port, "127.0.0.1")
+        (owner,) = port_owners(look(node, []).view, port, "127.0.0.1")
     assert owner.process is not None
     assert (owner.process.pid, owner.process.ppid) == (os.getpid(), os.getppid())
-    assert port_owners(node_view(node), port, "127.0.0.1") == []
+    assert port_owners(look(node, []).view, port, "127.0.0.1") == []
 
 
 VIEW = {"tcp": TCP, "tcp6": "", "sockets": {"5001": [7]}, "processes": [[7, 1, 9, "S", "c", "u"]]}
@@ -159,9 +159,9 @@ def test_an_agent_that_says_something_else(said: str) -> None:
         here = False
 
     chatty = Chatty("w1")
-    chatty.on_run["view"] = lambda argv: said
+    chatty.on_run["holders"] = lambda argv: said
     with pytest.raises(NodeError, match="w1: "):
-        node_view(chatty)
+        look(chatty, [])
 
 
 def test_secrets_of_a_command_line_are_masked() -> None:

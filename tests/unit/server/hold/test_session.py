@@ -97,7 +97,7 @@ def test_begin_and_end(context: Context) -> None:
     manifest = json.loads((context.run_dir / "run_manifest.json").read_text())
     assert manifest["campaign"]["run"] == "r"
     assert [item["session"] for item in manifest["sessions"]] == [context.session]
-    heartbeat = Path(context.head_workdir) / "server" / "heartbeat"
+    heartbeat = Path(context.workdir(context.plan.head)) / "server" / "heartbeat"
     until(heartbeat.exists, "nobody renews the server's lease")
     session.end(context, "the campaign ended", snakemake_log())
     assert read_holder(lease_file()) == {}

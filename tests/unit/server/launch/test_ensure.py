@@ -570,4 +570,4 @@ def test_a_server_that_does_not_end_is_said(node: FakeNode, answers: Answers) ->
     with pytest.raises(NotRunError, match="does not end") as caught:
         ensure_server(context, "few")
     assert f"pid {node.server.pid}" in caught.value.where
-    assert process.read_running(node, context.head_workdir) is not None, "it is not forgotten"
+    assert process.read_running(node, context.workdir("n1")) is not None, "it is not forgotten"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from servemap.server.context import Context
-from servemap.server.launch.nodes import (
+from servemap.server.launch.node_gates import (
     agreement,
     marks,
     own_ports,
