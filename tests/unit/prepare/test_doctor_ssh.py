@@ -1,7 +1,5 @@
 """The doctor over real ssh, on loopback: what it says of keys, trust and addresses."""
 
-import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from servemap.measure.setup import load_context
 from servemap.prepare.doctor import examine
 from servemap.prepare.lines import Line
 from tests.fakes import campaign
+from tests.parts import need
 from tests.unit.nodes.sshd import Sshd, free_port, keygen
 
 ENGINE = {
@@ -25,8 +24,7 @@ ENGINE = {
 
 @pytest.fixture
 def sshd(tmp_path: Path) -> Iterator[Sshd]:
-    if not shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
-        pytest.skip("part 'sshd' is missing: no sshd here")
+    need("sshd")
     running = Sshd(tmp_path / "sshd")
     try:
         running.start()
