@@ -40,6 +40,12 @@ SPELLING = Spelling(
         "max_batched_tokens": CHUNK,
         "attention_backend": "attention-backend",
         "moe_backend": "moe-runner-backend",
+        "speculative_method": "speculative-algorithm",
+        "speculative_model": "speculative-draft-model-path",
+        "speculative_tokens": "speculative-num-draft-tokens",
+        "tool_parser": "tool-call-parser",
+        "reasoning_parser": "reasoning-parser",
+        "chat_template": "chat-template",
     },
     switches={
         "prefix_cache": ({}, {"disable-radix-cache": True}),

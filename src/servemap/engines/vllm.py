@@ -42,6 +42,12 @@ SPELLING = Spelling(
         "max_batched_tokens": "max-num-batched-tokens",
         "attention_backend": "attention-backend",
         "moe_backend": "moe-backend",
+        "speculative_method": "spec-method",
+        "speculative_model": "spec-model",
+        "speculative_tokens": "spec-tokens",
+        "tool_parser": "tool-call-parser",
+        "reasoning_parser": "reasoning-parser",
+        "chat_template": "chat-template",
     },
     switches={
         "prefix_cache": ({"enable-prefix-caching": True}, {"enable-prefix-caching": False}),
@@ -65,7 +71,7 @@ SPELLING = Spelling(
     },
 )
 # Without it the answers' usage says nothing of cached tokens.
-_MEASURED: Mapping[str, Any] = {"enable-prompt-tokens-details": True}
+_MEASURED: dict[str, Any] = {"enable-prompt-tokens-details": True}
 
 
 class Vllm:
@@ -103,7 +109,7 @@ class Vllm:
             *_sizes(server),
             *_ranks(server, placement),
             *SPELLING.words(given),
-            *flags(with_default(server, _MEASURED)),
+            *flags(with_default(server, _MEASURED | _tools(server))),
             *flags(server.args),
         ]
 
@@ -154,6 +160,11 @@ class Vllm:
     def asked(self, server: ServerSpec, model: ModelSpec) -> dict[str, Any]:
         """Return what the spec asks for (see `Attachable.asked`)."""
         return SPELLING.asked(server, model) | server.topology.model_dump()
+
+
+def _tools(server: ServerSpec) -> dict[str, Any]:
+    """Return the switch without which a parser of tool calls is loaded and not used."""
+    return {"enable-auto-tool-choice": True} if server.settings.tool_parser else {}
 
 
 def _given(server: ServerSpec, option: str) -> bool:

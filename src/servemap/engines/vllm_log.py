@@ -35,6 +35,10 @@ _MOE_BACKEND = re.compile(r"Using '?(?P<name>[\w ]+?)'? (?:\w+ )?MoE backend\b")
 _REFUSED_ON_CPU = re.compile(r"Cannot use (?:\w+\.)?\w+ backend on CPU")
 _GRAPHS_OFF = re.compile(r"cudagraph_mode'?\"?: (?:<CUDAGraphMode\.NONE|0\b|'?NONE)")
 _NO_GRAPHS = re.compile(r'"?use_cudagraph"?: ?false', re.IGNORECASE)
+_DRAFTS = re.compile(
+    r"speculative_config=SpeculativeConfig\(method='(?P<method>[^']+)', "
+    r"model=(?:None|'(?P<model>[^']*)'), num_spec_tokens=(?P<tokens>\d+)\)"
+)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _NOTE = re.compile(
     r"Cannot use .+ backend|fall(?:ing)? ?back to|[Ee]nforc\w+ eager|eager mode"
@@ -110,6 +114,19 @@ def _from_config(config: str) -> dict[str, Any]:
         "dtype": dtype.removeprefix("torch.") if isinstance(dtype, str) else None,
         "quantization": named_value(config, "quantization"),
         "load_format": named_value(config, "load_format"),
+        "reasoning_parser": named_value(config, "reasoning_parser") or None,
+        **_drafting(config),
+    }
+
+
+def _drafting(config: str) -> dict[str, Any]:
+    found = _DRAFTS.search(config)
+    if found is None:
+        return {}
+    return {
+        "speculative_method": found["method"],
+        "speculative_model": found["model"],
+        "speculative_tokens": whole(found["tokens"]),
     }
 
 
@@ -120,6 +137,8 @@ def _from_args(args: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, An
         "max_active": args.get("max_num_seqs"),
         "memory_fraction": args.get("gpu_memory_utilization"),
         "max_batched_tokens": args.get("max_num_batched_tokens"),
+        "tool_parser": args.get("tool_call_parser"),
+        "chat_template": args.get("chat_template"),
     }
     if len(sizes) == 2:
         given["ep"] = sizes[0] * sizes[1] if experts else 1

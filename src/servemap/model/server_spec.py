@@ -102,6 +102,12 @@ class Settings(Model):
     cuda_graph: bool | None = None
     attention_backend: str | None = None
     moe_backend: str | None = None
+    speculative_method: str | None = None
+    speculative_model: str | None = None
+    speculative_tokens: Annotated[int, Field(ge=1)] | None = None
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    chat_template: str | None = None
 
 
 class Verify(Model):

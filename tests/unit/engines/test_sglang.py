@@ -38,14 +38,19 @@ def test_every_setting_is_spelled() -> None:
     given = Settings(
         context=8192, max_active=16, memory_fraction=0.8, kv_dtype="fp8_e4m3", prefix_cache=False,
         chunked_prefill=True, max_batched_tokens=4096, cuda_graph=False,
-        attention_backend="triton", moe_backend="triton",
+        attention_backend="triton", moe_backend="triton", speculative_method="EAGLE",
+        speculative_model="/models/draft", speculative_tokens=4, tool_parser="qwen25",
+        reasoning_parser="qwen3", chat_template="chat.jinja",
     )  # fmt: skip
     words = argv(spec(settings=given, args={"trust-remote-code": True, "enable-metrics": True}))
     assert words[words.index("--context-length") :] == [
         "--context-length", "8192", "--max-running-requests", "16",
         "--mem-fraction-static", "0.8", "--kv-cache-dtype", "fp8_e4m3",
         "--chunked-prefill-size", "4096", "--attention-backend", "triton",
-        "--moe-runner-backend", "triton", "--disable-radix-cache", "--disable-cuda-graph",
+        "--moe-runner-backend", "triton", "--speculative-algorithm", "EAGLE",
+        "--speculative-draft-model-path", "/models/draft", "--speculative-num-draft-tokens", "4",
+        "--tool-call-parser", "qwen25", "--reasoning-parser", "qwen3",
+        "--chat-template", "chat.jinja", "--disable-radix-cache", "--disable-cuda-graph",
         "--enable-cache-report", "--trust-remote-code", "--enable-metrics",
     ]  # fmt: skip
     assert set(given.model_dump(exclude_none=True)) == set(Settings.model_fields)

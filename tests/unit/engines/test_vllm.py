@@ -36,6 +36,12 @@ ALL = Settings(
     cuda_graph=False,
     attention_backend="FLASHINFER",
     moe_backend="triton",
+    speculative_method="eagle3",
+    speculative_model="/models/draft",
+    speculative_tokens=3,
+    tool_parser="hermes",
+    reasoning_parser="qwen3",
+    chat_template="chat.jinja",
 )
 
 
@@ -59,10 +65,13 @@ def test_argv_of_one_process() -> None:
 def test_every_setting_is_spelled() -> None:
     words = argv(spec(settings=ALL))
     at = words.index("--max-model-len")
-    assert words[at:-1] == [
+    assert words[at:-2] == [
         "--max-model-len", "8192", "--max-num-seqs", "16", "--gpu-memory-utilization", "0.3",
         "--kv-cache-dtype", "fp8", "--max-num-batched-tokens", "9000",
         "--attention-backend", "FLASHINFER", "--moe-backend", "triton",
+        "--spec-method", "eagle3", "--spec-model", "/models/draft", "--spec-tokens", "3",
+        "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3",
+        "--chat-template", "chat.jinja",
         "--enable-prefix-caching", "--no-enable-chunked-prefill", "--enforce-eager",
     ]  # fmt: skip
     assert set(ALL.model_dump()) == set(Settings.model_fields)
@@ -202,6 +211,41 @@ def test_read_back_of_a_log() -> None:
         "attention_backend": "FLASH_ATTN", "max_active": 16, "max_batched_tokens": 4096,
         "memory_fraction": 0.3, "kv_tokens": 94135, "dtype": "bfloat16", "load_format": "dummy",
     }  # fmt: skip
+
+
+DRAFTING = """\
+(APIServer pid=5) INFO 11-29 10:00:00 [utils.py:253] non-default args: {'model': '/w/model', \
+'chat_template': 'chat.jinja', 'enable_auto_tool_choice': True, 'tool_call_parser': 'hermes', \
+'speculative_config': {'model': '/w/draft', 'num_speculative_tokens': 3}}
+(EngineCore pid=6) INFO 11-29 10:00:02 [core.py:134] Initializing a V1 LLM engine (v0.32.0) with \
+config: model='/w/model', speculative_config=SpeculativeConfig(METHOD), max_seq_len=2048, \
+structured_outputs_config=StructuredOutputsConfig(backend='auto', reasoning_parser='qwen3')
+"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "model", "tokens"),
+    [
+        ("method='eagle3', model='/w/draft', num_spec_tokens=3", "/w/draft", 3),
+        ("method='ngram', model=None, num_spec_tokens=5", None, 5),
+    ],
+)
+def test_drafting_and_parsers_are_read_back(printed: str, model: str | None, tokens: int) -> None:
+    said = ENGINE.read_back(DRAFTING.replace("METHOD", printed), None, {}).settings
+    assert said["speculative_method"] == printed.split("'")[1]
+    assert said.get("speculative_model") == model
+    assert said["speculative_tokens"] == tokens
+    assert said["tool_parser"] == "hermes"
+    assert said["reasoning_parser"] == "qwen3"
+    assert said["chat_template"] == "chat.jinja"
+
+
+def test_a_parser_of_tool_calls_is_used_and_not_only_loaded() -> None:
+    asked = Settings(tool_parser="hermes")
+    assert argv(spec(settings=asked)).count("--enable-auto-tool-choice") == 1
+    denied = argv(spec(settings=asked, args={"enable-auto-tool-choice": False}))
+    assert "--enable-auto-tool-choice" not in denied
+    assert "--enable-auto-tool-choice" not in argv(spec())
 
 
 def test_what_the_metrics_say_is_in_force_rather_than_what_the_log_says() -> None:
