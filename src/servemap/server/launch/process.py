@@ -193,12 +193,14 @@ def start(
     ttl_s: float,
     grace_s: float,
     container: dict[str, Any] | None = None,
+    hook: str | None = None,
 ) -> Running:
     """Start a rank detached under the supervisor; it outlives this process.
 
     `secrets` reach the server through its environment and are written to no file. For a server in
     a container, `argv` is the runtime's client, and `container` as in
-    `server.container.InContainer`; `env` is then the client's.
+    `server.container.InContainer`; `env` is then the client's. `hook` is the folder that comes
+    first on its PYTHONPATH, if any.
 
     Raises:
         LaunchError: the supervisor did not come up.
@@ -214,6 +216,7 @@ def start(
         "boot_id": boot_id,
         "grace_s": grace_s,
         **({"container": container} if container else {}),
+        **({"hook": hook} if hook else {}),
     }
     own_folder(node, workdir)
     spec_path = _path(workdir, f"{boot_id}.spec.json")

@@ -1,0 +1,103 @@
+"""The hook is there for patched servers alone, and its notes end in the gate."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servemap.engines.base import Placement
+from servemap.model.server_spec import Container
+from servemap.server.context import Context
+from servemap.server.gates.checks import Started
+from servemap.server.gates.ports import NodeView
+from servemap.server.launch.commands import RankCommand
+from servemap.server.launch.patch_hook import check_imports, hooked
+from tests.fakes import FakeNode, campaign, fake_context
+
+PATCH = {"id": "p", "source": "new.py", "target": "old.py", "root": "."}
+CHANGED = {"p": {"files": [{"path": "/x/old.py", "sha256_after": "1" * 64}]}}
+RECORD: dict[str, Any] = {"order": ["p"], "patches": CHANGED}
+COMMAND = RankCommand(Placement("n1"), ["python"], {}, {}, None)
+
+
+@pytest.fixture
+def node() -> FakeNode:
+    return FakeNode()
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: FakeNode) -> Context:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    config = campaign(
+        variables=[{"id": "code", "keys": ["patches"]}],
+        variants=[
+            {"id": "baseline"},
+            {"id": "patched", "variable": "code", "set": {"patches": [PATCH]}},
+        ],
+    )
+    return fake_context(node, config)
+
+
+def started(node: FakeNode) -> Started:
+    """The gates' view of a node with no process at all."""
+    return Started(1, 1, "127.0.0.1", 1, None, "", NodeView("", "", {}, {}))
+
+
+def test_the_hook_is_put_in_place_for_patches_alone(context: Context) -> None:
+    assert hooked(context, "b", COMMAND, {"patches": {}}) is COMMAND
+    assert not list(Path(context.workdir("n1")).glob("server/*.hook"))
+    data = {"p": {"files": [{"path": "/x/table.json", "sha256_after": "1" * 64}]}}
+    assert hooked(context, "b", COMMAND, {"patches": data}) is COMMAND
+    command = hooked(context, "b", COMMAND, RECORD)
+    assert command.hook is not None
+    assert command.record()["hook"] == command.hook
+    assert "hook" not in COMMAND.record()
+    assert Path(command.hook, "watched").read_text() == "/x/old.py\n"
+    assert Path(command.hook, "notes").read_text() == ""
+    assert Path(command.hook, "sitecustomize.py").read_text().startswith('"""Notes which source')
+
+
+def test_a_variant_without_patches_says_so_where_others_have_some(
+    context: Context, node: FakeNode
+) -> None:
+    checks, imports = check_imports(context, "baseline", "b", {"n1": {}}, {"n1": started(node)})
+    assert [(check.name, check.ok) for check in checks] == [("patches", True)]
+    assert "unpatched" in checks[0].evidence
+    assert imports == {}
+
+
+def test_a_campaign_without_patches_has_no_such_check(
+    node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = fake_context(node, campaign())
+    assert check_imports(plain, "baseline", "b", {"n1": {}}, {"n1": started(node)}) == ([], {})
+
+
+def test_what_the_node_tells_is_judged_and_stored(context: Context, node: FakeNode) -> None:
+    item = {"module": "old", "file": "/x/old.py", "sha256": "1" * 64, "inherited": False}
+    told = {"pid": 7, "program": "/p/python3", "began": True, "imports": [item]}
+    node.on_run["patch-notes"] = lambda argv: json.dumps({"processes": [told]})
+    checks, imports = check_imports(context, "patched", "b", {"n1": RECORD}, {"n1": started(node)})
+    assert [(check.name, check.ok) for check in checks] == [("patches.p", True)]
+    assert imports["n1"][0]["sha256"] == "1" * 64
+
+
+@pytest.mark.parametrize("answer", ["", "{}"])
+def test_no_answer_is_no_proof(context: Context, node: FakeNode, answer: str) -> None:
+    node.on_run["patch-notes"] = lambda argv: answer
+    checks, _ = check_imports(context, "patched", "b", {"n1": RECORD}, {"n1": started(node)})
+    assert [(check.name, check.ok) for check in checks] == [("patches", False)]
+    assert checks[0].remedy
+
+
+def test_a_server_in_a_container_is_not_seen_from_inside(
+    context: Context, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxed = context.server("patched").model_copy(update={"container": Container(image="x")})
+    monkeypatch.setattr(Context, "server", lambda *args: boxed)
+    checks, _ = check_imports(context, "patched", "b", {"n1": RECORD}, {"n1": started(node)})
+    assert [(check.name, check.ok) for check in checks] == [("patches", None)]
+    assert "container" in checks[0].evidence
