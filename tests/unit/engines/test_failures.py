@@ -93,6 +93,7 @@ EXAMPLES = {
     "sglang-child-failed": "Received sigquit. It usually means the child failed.",
     "stopped": "trigger received signal=SIGTERM",
     "request-context": "This made-up maximum context length is 512 tokens",
+    "request-model": "NotFoundError: The model `made-up` does not exist.",
 }
 HANGS = {signature.id for signature in load_signatures() if signature.process == "alive"}
 
@@ -271,7 +272,7 @@ CORPUS: dict[str, Expected] = {
     "006_vllm0251_gemma_ok": [("stop", "stopped")],
     "007_sglang_int4_ok": [("stop", "stopped")],
     "009_sglang_capture_hang_2": [("cause", "capture-cut")],
-    "011_vllm085_model_404": [],
+    "011_vllm085_model_404": [("request", "request-model")],
     "012_vllm013_ok": [],
     "014_vllm0102_app_err_tail": [("request", "request-context")],
     "016_sglang_ascend_pd_router_error": [],
