@@ -6,7 +6,7 @@ anything else (library reference, `site`); a sitecustomize of the environment's 
 A watched file is compiled from its source whatever byte code is cached, so what is hashed is what
 runs. Another file of the same module name is noted too: a copy that shadows the patched one.
 
-watched: real paths, one a line. notes: a line for each event, its fields separated by tabs:
+watched: paths, one a line. notes: a line for each event, its fields separated by tabs:
 PID START began; PID START imported|inherited SHA256 FILE MODULE. START is field 22 of
 /proc/PID/stat. A forked process inherits what its parent imported, and says so.
 """
@@ -14,7 +14,7 @@ PID START began; PID START imported|inherited SHA256 FILE MODULE. START is field
 import os
 import sys
 from importlib.machinery import PathFinder, SourceFileLoader
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 PACKAGE = "__init__.py"
 
@@ -25,14 +25,17 @@ def module_name(path: str) -> str:
     return os.path.basename(folder) if name == PACKAGE else name[: -len(".py")]
 
 
-def is_watched(watched: List[str], fullname: str, path: str) -> bool:
-    """Whether a module's source is a watched file or stands in the place of one.
+def noted_as(watched: List[str], fullname: str, path: str) -> Optional[str]:
+    """Return the path to note for a module's source; None for one that is not watched.
 
-    It stands in its place if it is the same file of the same package, found below another folder.
-    A watched file inside a package is never the one of a module with a shorter name.
+    That is a watched path if it is that file, whatever links lead to it, and else its real path if
+    it stands in the place of a watched file: the same file of the same package, found below another
+    folder. A watched file inside a package is never the one of a module with a shorter name.
     """
-    if os.path.realpath(path) in watched:
-        return True
+    real = os.path.realpath(path)
+    for one in watched:
+        if os.path.realpath(one) == real:
+            return one
     parts = fullname.count(".") + (2 if os.path.basename(path) == PACKAGE else 1)
     ending = "/" + "/".join(path.split("/")[-parts:])
     for one in watched:
@@ -40,8 +43,8 @@ def is_watched(watched: List[str], fullname: str, path: str) -> bool:
         if not one.endswith(ending) or os.path.exists(os.path.join(root, PACKAGE)):
             continue
         if parts > 1 or root in map(os.path.realpath, sys.path):
-            return True
-    return False
+            return real
+    return None
 
 
 def digest(data: bytes) -> str:
@@ -64,19 +67,23 @@ def watch(folder: str) -> None:
     except OSError:
         return
     notes = os.path.join(folder, "notes")
-    names = {module_name(path) for path in watched}
+    named: Dict[str, List[str]] = {}
+    for one in watched:
+        named.setdefault(module_name(one), []).append(one)
     imported: List[Tuple[str, str, str]] = []
     compiled = SourceFileLoader.get_code
 
     def get_code(self: SourceFileLoader, fullname: str) -> Any:
-        if fullname.rpartition(".")[2] not in names:
+        candidates = named.get(fullname.rpartition(".")[2])
+        if candidates is None:
             return compiled(self, fullname)
         path = os.path.abspath(self.get_filename(fullname))
-        if not is_watched(watched, fullname, path):
+        noted = noted_as(candidates, fullname, path)
+        if noted is None:
             return compiled(self, fullname)
         data = self.get_data(path)
         code = self.source_to_code(data, path)
-        imported.append((digest(data), os.path.realpath(path), fullname))
+        imported.append((digest(data), noted, fullname))
         say(notes, ["imported\t%s\t%s\t%s" % imported[-1]])
         return code
 

@@ -101,6 +101,17 @@ def watchable(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def inside_path(path: str, mounts: Mapping[str, str]) -> str:
+    """Return the path that a container has for a file of its node; the same where it has none.
+
+    `mounts` are folders and files of the node and where the container has them.
+    """
+    for host in sorted(mounts, key=len, reverse=True):
+        if path == host or path.startswith(host.rstrip("/") + "/"):
+            return posixpath.normpath(mounts[host] + "/" + path[len(host) :])
+    return path
+
+
 def judge_imports(record: Mapping[str, Any], importers: Sequence[Importer]) -> list[Check]:
     """Return a check for each patch of a node: which processes run what it made.
 

@@ -121,6 +121,9 @@ def boxed(
     Raises:
         ConfigError: an option of `server.container.args` cannot be given.
     """
+    if command.hook is not None:
+        mounts = [*container.mounts, f"{command.hook}:{command.hook}"]
+        container = container.model_copy(update={"mounts": mounts})
     inside = in_container(
         container,
         become=context.node_spec(command.placement.node).become,

@@ -12,18 +12,22 @@ from typing import Any
 from servemap.model.errors import NodeError
 from servemap.model.server_spec import ServerSpec
 from servemap.nodes.agent_json import agent_json
+from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
-from servemap.onnode.view import Process
+from servemap.server.container.image import Image
 from servemap.server.context import Context
 from servemap.server.gates.checks import Check, Started
+from servemap.server.gates.holders import SUDO
 from servemap.server.gates.imports import (
     Importer,
     import_rows,
+    inside_path,
     judge_imports,
     parse_importers,
     watchable,
 )
 from servemap.server.gates.ports import process_tree
+from servemap.server.launch import process
 from servemap.server.launch.commands import RankCommand
 
 NOTES_S = 60.0
@@ -36,24 +40,61 @@ def hook_folder(workdir: str, boot_id: str) -> str:
     return str(PurePosixPath(workdir) / "server" / f"{boot_id}.hook")
 
 
-def hooked(context: Context, boot_id: str, command: RankCommand, patched: Record) -> RankCommand:
+def hooked(
+    context: Context,
+    server: ServerSpec,
+    boot_id: str,
+    command: RankCommand,
+    patched: Record,
+    images: Mapping[str, Image],
+) -> RankCommand:
     """Return a rank's command with the hook, put in place on its node; as it is without patches.
 
-    A server in a container is left as it is: it has files and folders of its own.
+    In a container the folder is a mount of the same path, and what the image has on its PYTHONPATH
+    stays behind it. A PYTHONPATH there that is a secret cannot be added to, so there is no hook.
 
     Raises:
         NodeError: a file cannot be written there.
     """
-    watched = watchable(patched)
-    if not watched or command.container is not None:
-        return command
     node_id = command.placement.node
     node, folder = context.nodes[node_id], hook_folder(context.workdir(node_id), boot_id)
+    watched = watchable(_as_seen(node, server, patched))
+    if not watched or (server.container is not None and "PYTHONPATH" in command.secrets):
+        return command
     source = files("servemap.onnode").joinpath("patch_hook.py").read_text(encoding="utf-8")
     node.write_text(f"{folder}/watched", "".join(f"{path}\n" for path in watched))
     node.write_text(f"{folder}/notes", "")
     node.write_text(f"{folder}/sitecustomize.py", source)
-    return replace(command, hook=folder)
+    if server.container is None:
+        return replace(command, hook=folder)
+    # The user of the container may be any; on the node the folders above are closed to others.
+    node.run(["chmod", "0666", "--", f"{folder}/notes"], timeout_s=NOTES_S)
+    given = command.env.get("PYTHONPATH", images[node_id].python_path)
+    path = f"{folder}:{given}" if given else folder
+    return replace(command, hook=folder, env={**command.env, "PYTHONPATH": path})
+
+
+def _as_seen(node: Node, server: ServerSpec, patched: Record) -> Record:
+    """Return the record of a node's patches with the paths that the server has for the files."""
+    if server.container is None or not patched.get("patches"):
+        return patched
+    pairs = [mount.split(":")[:2] for mount in server.container.mounts]
+    hosts = [pair[0] for pair in pairs]
+    real = node.run(["readlink", "-m", "--", *hosts], timeout_s=NOTES_S).stdout.splitlines()
+    mounts = dict(zip(real, (pair[-1] for pair in pairs), strict=False))
+    return {
+        **patched,
+        "patches": {
+            name: {
+                **patch,
+                "files": [
+                    {**file, "path": inside_path(str(file["path"]), mounts)}
+                    for file in patch["files"]
+                ],
+            }
+            for name, patch in patched["patches"].items()
+        },
+    }
 
 
 def check_imports(
@@ -93,7 +134,9 @@ def check_imports(
         for check in (
             [importers]
             if isinstance(importers, Check)
-            else judge_imports(patched[node_id], importers)
+            else judge_imports(
+                _as_seen(context.nodes[node_id], server, patched[node_id]), importers
+            )
         )
     ]
     rows = {n: import_rows(one) for n, one in found.items() if not isinstance(one, Check)}
@@ -104,28 +147,22 @@ def _look(
     context: Context, server: ServerSpec, boot_id: str, node_id: str, one: Started
 ) -> list[Importer] | Check:
     """Return what a rank's processes noted; a check that has no answer where they cannot."""
-    if server.container is not None:
-        return Check(
-            "patches",
-            None,
-            "the server runs in a container: what its processes import is not seen from inside",
-            "prove a patch there by what the server does",
-        )
     known = one.view.processes
-    ours = process_tree(known, one.pid) | (one.also - _above(known, one.pid))
-    processes = {pid: known[pid] for pid in sorted(ours & known.keys())}
+    ours = (process_tree(known, one.pid) | one.also) & known.keys()
+    # The supervisor and its guard are of the start too, and nothing of the server.
+    spec = process.spec_path(context.workdir(node_id), boot_id)
+    processes = {pid: known[pid] for pid in sorted(ours) if spec not in known[pid].command}
     node, folder = context.nodes[node_id], hook_folder(context.workdir(node_id), boot_id)
     try:
-        said = agent_json(node, "patch-notes", folder, *map(str, processes), timeout_s=NOTES_S)
-        return parse_importers(said, {pid: process.command for pid, process in processes.items()})
+        become = context.node_spec(node_id).become and server.container is not None
+        said = agent_json(
+            node,
+            "patch-notes",
+            folder,
+            *map(str, processes),
+            timeout_s=NOTES_S,
+            prefix=SUDO if become else (),
+        )
+        return parse_importers(said, {pid: seen.command for pid, seen in processes.items()})
     except (NodeError, ValueError) as error:
         return Check("patches", False, f"what was imported cannot be read: {error}", "try again")
-
-
-def _above(processes: Mapping[int, Process], pid: int) -> set[int]:
-    """Return the parents of a process, such as its supervisor."""
-    found: set[int] = set()
-    while pid in processes and processes[pid].ppid not in found:
-        pid = processes[pid].ppid
-        found.add(pid)
-    return found

@@ -46,11 +46,15 @@ def start_server(
     if server.container is not None:
         images = present_images(context, variant, server.container)
         agreed += image_check(context, images)
+    commands = [
+        hooked(context, server, boot_id, one, patched[one.placement.node], images)
+        for one in commands
+    ]
+    if server.container is not None:
         commands = [
             boxed(context, variant, boot_id, one, server.container, images[one.placement.node].id)
             for one in commands
         ]
-    commands = [hooked(context, boot_id, one, patched[one.placement.node]) for one in commands]
     boot = boots.Boot(
         variant,
         boot_id,
@@ -115,5 +119,5 @@ def _start_rank(context: Context, boot: boots.Boot, command: RankCommand) -> pro
         ttl_s=context.policy.lease_ttl_s,
         grace_s=context.policy.stop_grace_s,
         container=command.container,
-        hook=command.hook,
+        hook=None if command.container else command.hook,
     )

@@ -9,6 +9,7 @@ from servemap.server.gates.imports import (
     Import,
     Importer,
     import_rows,
+    inside_path,
     judge_imports,
     parse_importers,
     watchable,
@@ -130,6 +131,21 @@ def test_a_module_of_one_word_is_not_one_inside_a_package() -> None:
         ("patches.p", None),
         ("patches.q", True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        ("/data/engine/mod.py", "/opt/mod.py"),
+        ("/data/other.py", "/d/other.py"),
+        ("/data", "/d"),
+        ("/database/x.py", "/database/x.py"),
+        ("/one.py", "/two.py"),
+    ],
+)
+def test_paths_in_a_container_are_those_of_the_nearest_mount(path: str, inside: str) -> None:
+    mounts = {"/data": "/d", "/data/engine": "/opt/", "/one.py": "/two.py"}
+    assert inside_path(path, mounts) == inside
 
 
 def test_what_is_stored() -> None:

@@ -1,17 +1,19 @@
 """The hook is there for patched servers alone, and its notes end in the gate."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from servemap.engines.base import Placement
-from servemap.model.server_spec import Container
+from servemap.model.server_spec import Container, ServerSpec
+from servemap.server.container.image import Image
 from servemap.server.context import Context
 from servemap.server.gates.checks import Started
 from servemap.server.gates.ports import NodeView
-from servemap.server.launch.commands import RankCommand
+from servemap.server.launch.commands import RankCommand, boxed
 from servemap.server.launch.patch_hook import check_imports, hooked
 from tests.fakes import FakeNode, campaign, fake_context
 
@@ -46,11 +48,12 @@ def started(node: FakeNode) -> Started:
 
 
 def test_the_hook_is_put_in_place_for_patches_alone(context: Context) -> None:
-    assert hooked(context, "b", COMMAND, {"patches": {}}) is COMMAND
+    server = context.server("patched")
+    assert hooked(context, server, "b", COMMAND, {"patches": {}}, {}) is COMMAND
     assert not list(Path(context.workdir("n1")).glob("server/*.hook"))
     data = {"p": {"files": [{"path": "/x/table.json", "sha256_after": "1" * 64}]}}
-    assert hooked(context, "b", COMMAND, {"patches": data}) is COMMAND
-    command = hooked(context, "b", COMMAND, RECORD)
+    assert hooked(context, server, "b", COMMAND, {"patches": data}, {}) is COMMAND
+    command = hooked(context, server, "b", COMMAND, RECORD, {})
     assert command.hook is not None
     assert command.record()["hook"] == command.hook
     assert "hook" not in COMMAND.record()
@@ -93,11 +96,49 @@ def test_no_answer_is_no_proof(context: Context, node: FakeNode, answer: str) ->
     assert checks[0].remedy
 
 
-def test_a_server_in_a_container_is_not_seen_from_inside(
+BOXED = Container(image="x", mounts=["/y:/z:ro", "/x:/inside", "/x/old.py:/only.py"])
+
+
+def in_box(context: Context, node: FakeNode) -> ServerSpec:
+    """The patched server in a container; on the node `/link` is `/x`."""
+    node.on_run["-m"] = lambda argv: "\n".join(argv[3:]).replace("/link", "/x")
+    node.on_run["0666"] = lambda argv: ""
+    return context.server("patched").model_copy(update={"container": BOXED})
+
+
+@pytest.mark.parametrize(
+    ("env", "image", "path"),
+    [({}, None, ""), ({}, "/of/image", ":/of/image"), ({"PYTHONPATH": "/a"}, "/of/image", ":/a")],
+)
+def test_in_a_container_the_hook_is_mounted_and_keeps_what_is_on_the_path(
+    context: Context, node: FakeNode, env: dict[str, str], image: str | None, path: str
+) -> None:
+    command = replace(COMMAND, env=env)
+    images = {"n1": Image("x", "sha256:1", python_path=image)}
+    found = hooked(context, in_box(context, node), "b", command, RECORD, images)
+    assert found.env["PYTHONPATH"] == f"{found.hook}{path}"
+    assert Path(str(found.hook), "watched").read_text() == "/only.py\n"
+    words = boxed(context, "patched", "b", found, BOXED, "x").argv
+    assert f"--volume={found.hook}:{found.hook}" in words
+    assert f"--env=PYTHONPATH={found.hook}{path}" in words
+
+
+def test_a_secret_path_in_a_container_leaves_no_room_for_the_hook(
+    context: Context, node: FakeNode
+) -> None:
+    command = replace(COMMAND, secrets={"PYTHONPATH": "/hidden"})
+    found = hooked(context, in_box(context, node), "b", command, RECORD, {})
+    assert found is command
+
+
+def test_what_a_container_imports_is_compared_by_its_own_paths(
     context: Context, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    boxed = context.server("patched").model_copy(update={"container": Container(image="x")})
-    monkeypatch.setattr(Context, "server", lambda *args: boxed)
+    mounts = BOXED.model_copy(update={"mounts": ["/link:/inside"]})
+    server = in_box(context, node).model_copy(update={"container": mounts})
+    monkeypatch.setattr(Context, "server", lambda *args: server)
+    item = {"module": "old", "file": "/inside/old.py", "sha256": "1" * 64, "inherited": False}
+    told = {"pid": 7, "program": None, "began": True, "imports": [item]}
+    node.on_run["patch-notes"] = lambda argv: json.dumps({"processes": [told]})
     checks, _ = check_imports(context, "patched", "b", {"n1": RECORD}, {"n1": started(node)})
-    assert [(check.name, check.ok) for check in checks] == [("patches", None)]
-    assert "container" in checks[0].evidence
+    assert [(check.name, check.ok) for check in checks] == [("patches.p", True)]
