@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from servemap.engines.sglang import SGLang
 from servemap.engines.vllm import Vllm
 from servemap.model.server_spec import ModelSpec, ServerSpec, Settings, Topology
 from servemap.server.gates.readback import agrees, compare, read_back
+from tests.parts import need
 
 MODEL = ModelSpec(name="m", path="/m", context=245000)
 
@@ -192,6 +194,48 @@ def test_the_same_three_of_sglang(
     settings: Settings, said: dict[str, Any], name: str, evidence: str
 ) -> None:
     assert sglang(said, settings)[name] == (False, evidence)
+
+
+def real(name: str, settings: Settings) -> dict[str, tuple[bool | None, str]]:
+    """What the gate says of a recorded log of a real server, had it been asked for these."""
+    text = Path(need("corpus"), "server_logs", f"{name}.log").read_text(errors="replace")
+    adapter = SGLang() if "sglang" in name else Vllm()
+    server = ServerSpec(engine="sglang" if "sglang" in name else "vllm", settings=settings)
+    found = read_back(adapter, server, MODEL, adapter.read_back(text, None, {}))
+    return {check.name: (check.ok, check.evidence) for check in found}
+
+
+@pytest.mark.parametrize(
+    ("log", "settings", "name", "evidence"),
+    [
+        ("012_vllm013_ok", Settings(), "settings.context", "asked 245000, got 8192"),
+        (
+            "011_vllm085_model_404",
+            Settings(attention_backend="XFORMERS"),
+            "settings.attention_backend",
+            "asked XFORMERS, got Flash Attention",
+        ),
+        (
+            "017_sglang_ascend_pd_prefill_error",
+            Settings(cuda_graph=True),
+            "settings.cuda_graph",
+            "asked True, got False",
+        ),
+    ],
+)
+def test_real_servers_that_do_something_else(
+    log: str, settings: Settings, name: str, evidence: str
+) -> None:
+    found = real(log, settings)
+    assert found[name] == (False, evidence)
+    if name == "settings.cuda_graph":
+        assert "Cuda graph is disabled" in found["settings.note"][1]
+
+
+def test_a_real_server_that_does_what_it_was_asked() -> None:
+    asked = Settings(context=8192, attention_backend="FLASH_ATTN", cuda_graph=True)
+    found = real("012_vllm013_ok", asked)
+    assert [name for name, (ok, _) in found.items() if ok is False] == []
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
