@@ -113,9 +113,13 @@ def say(notes: str, events: List[str]) -> None:
 
 
 def run_next(folder: str) -> None:
-    """Run the environment's own sitecustomize, and leave the search path as it is without us."""
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != folder]
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    """Run the environment's own sitecustomize.
+
+    The folder stays on the search path: torch starts its compile workers with a PYTHONPATH that it
+    makes of it (torch/_inductor/utils.py, 2.13).
+    """
+    others = [entry for entry in sys.path if os.path.abspath(entry) != folder]
+    spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         from importlib.util import module_from_spec
 

@@ -187,17 +187,27 @@ def test_other_ways_to_import(hooked: Hooked, how: str) -> None:
     assert [one["file"] for one in hooked.imports()[0]] == [str(path)]
 
 
-def test_the_environments_own_sitecustomize_runs_and_the_path_is_as_without_us(
-    hooked: Hooked,
-) -> None:
-    (hooked.root / "sitecustomize.py").write_text("SAYS = 'mine'\n")
+def test_the_environments_own_sitecustomize_runs_too(hooked: Hooked) -> None:
+    own = hooked.root / "sitecustomize.py"
+    own.write_text("SAYS = 'mine'\nimport sys; sys.path.append('/added')\n")
     code = "import sitecustomize, sys; print(sitecustomize.SAYS, sys.path)"
     with_hook = hooked.run(code)
     assert with_hook.startswith("mine ")
-    assert str(hooked.hook) not in with_hook
     (hooked.hook / "sitecustomize.py").unlink()
-    without = hooked.run(code)
-    assert without.replace(f"'{hooked.hook}', ", "") == with_hook
+    assert hooked.run(code) == with_hook, "the search path is the same, and what it added is there"
+    own.write_text("raise RuntimeError('broken')\n")
+    assert "Error in sitecustomize" in hooked.start("").communicate(timeout=30)[1]
+
+
+@pytest.mark.parametrize("way", ["its environment", "the parent's search path"])
+def test_programs_that_are_started_have_the_hook_too(hooked: Hooked, way: str) -> None:
+    """As engine processes are started, and torch's compile workers."""
+    path = "os.environ['PYTHONPATH']" if "env" in way else "os.pathsep.join(sys.path)"
+    hooked.run(
+        "import os, subprocess, sys; subprocess.run([sys.executable, '-c', 'import pack.inner.mod'"
+        f"], env={{**os.environ, 'PYTHONPATH': {path}}}, check=True)"
+    )
+    assert [len(imports) for imports in hooked.imports()] == [0, 1]
 
 
 def test_a_process_that_skips_the_hook_says_nothing(hooked: Hooked) -> None:
