@@ -69,14 +69,19 @@ def parse_importers(data: Any, commands: Mapping[int, str]) -> list[Importer]:
             Importer(
                 int(one["pid"]),
                 commands.get(one["pid"], ""),
-                one["program"],
+                None if one["program"] is None else str(one["program"]),
                 one["began"] is True,
-                tuple(Import(**item) for item in one["imports"]),
+                tuple(map(_import, one["imports"])),
             )
             for one in data["processes"]
         ]
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f"not what processes imported ({error})") from error
+
+
+def _import(item: Any) -> Import:
+    module, file, digest = (str(item[key]) for key in ("module", "file", "sha256"))
+    return Import(module, file, digest, item["inherited"] is True)
 
 
 def final_files(record: Mapping[str, Any]) -> dict[str, str | None]:

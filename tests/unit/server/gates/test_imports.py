@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servemap.server.gates.checks import Check
 from servemap.server.gates.imports import (
@@ -167,3 +169,23 @@ def test_answers_of_another_shape_are_refused() -> None:
     for bad in (None, {}, {"processes": [{}]}, {"processes": [{**good, "imports": [{"a": 1}]}]}):
         with pytest.raises(ValueError, match="not what processes imported"):
             parse_importers(bad, {})
+
+
+ODD = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.just([]) | st.just({})
+IMPORT = st.fixed_dictionaries(
+    {}, optional={"module": ODD, "file": ODD, "sha256": ODD, "inherited": ODD}
+)
+PROCESS = st.fixed_dictionaries(
+    {"pid": ODD, "program": ODD, "began": ODD, "imports": ODD | st.lists(IMPORT, max_size=2)}
+)
+
+
+@given(st.lists(PROCESS, max_size=2))
+def test_any_answer_is_judged_or_refused(processes: list[Any]) -> None:
+    try:
+        found = parse_importers({"processes": processes}, {})
+    except ValueError:
+        return
+    (check,) = judge_imports(ONE, found)
+    assert check.evidence
+    import_rows(found)
