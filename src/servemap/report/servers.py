@@ -184,6 +184,7 @@ def _import_rows(run: Run) -> list[list[Cell]]:
         for variant, record in run.launches.items()
         for node, found in mapping(mapping(record.get("gate")).get("imports")).items()
         for item in map(mapping, sequence(found))
+        if item
     ]
 
 

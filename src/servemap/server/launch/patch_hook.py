@@ -3,6 +3,7 @@
 The hook (`onnode/patch_hook.py`) is there only where a patch changed a Python file of the node.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources import files
@@ -31,6 +32,7 @@ from servemap.server.launch import process
 from servemap.server.launch.commands import RankCommand
 
 NOTES_S = 60.0
+SETTLE_S = 1.0
 
 Record = Mapping[str, Any]
 
@@ -146,23 +148,28 @@ def check_imports(
 def _look(
     context: Context, server: ServerSpec, boot_id: str, node_id: str, one: Started
 ) -> list[Importer] | Check:
-    """Return what a rank's processes noted; a check that has no answer where they cannot."""
+    """Return what a rank's processes noted; a failed check where that cannot be read."""
     known = one.view.processes
     ours = (process_tree(known, one.pid) | one.also) & known.keys()
     # The supervisor and its guard are of the start too, and nothing of the server.
     spec = process.spec_path(context.workdir(node_id), boot_id)
-    processes = {pid: known[pid] for pid in sorted(ours) if spec not in known[pid].command}
+    commands = {pid: known[pid].command for pid in sorted(ours) if spec not in known[pid].command}
     node, folder = context.nodes[node_id], hook_folder(context.workdir(node_id), boot_id)
+    become = context.node_spec(node_id).become and server.container is not None
+
+    def ask() -> list[Importer]:
+        argv = ["patch-notes", folder, *map(str, commands)]
+        said = agent_json(node, *argv, timeout_s=NOTES_S, prefix=SUDO if become else ())
+        return parse_importers(said, commands)
+
     try:
-        become = context.node_spec(node_id).become and server.container is not None
-        said = agent_json(
-            node,
-            "patch-notes",
-            folder,
-            *map(str, processes),
-            timeout_s=NOTES_S,
-            prefix=SUDO if become else (),
-        )
-        return parse_importers(said, {pid: seen.command for pid, seen in processes.items()})
-    except (NodeError, ValueError) as error:
-        return Check("patches", False, f"what was imported cannot be read: {error}", "try again")
+        found = ask()
+        if any(importer.silent for importer in found):
+            # A process that was starting just then has said something by now, or has ended.
+            time.sleep(SETTLE_S)
+            found = ask()
+    except NodeError as error:
+        return Check("patches", False, f"no notes of imports: {error.what}", error.remedy)
+    except ValueError as error:
+        return Check("patches", False, str(error), "use a controller and an agent of one version")
+    return found

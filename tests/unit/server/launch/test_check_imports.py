@@ -1,6 +1,7 @@
 """The hook is there for patched servers alone, and its notes end in the gate."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,24 @@ def test_what_the_node_tells_is_judged_and_stored(context: Context, node: FakeNo
     checks, imports = check_imports(context, "patched", "b", {"n1": RECORD}, {"n1": started(node)})
     assert [(check.name, check.ok) for check in checks] == [("patches.p", True)]
     assert imports["n1"][0]["sha256"] == "1" * 64
+
+
+def test_a_process_that_was_only_starting_is_asked_once_more(
+    context: Context, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    item = {"module": "old", "file": "/x/old.py", "sha256": "1" * 64, "inherited": False}
+    told = {"pid": 7, "program": "/p/python3", "began": True, "imports": [item]}
+    starting = {"pid": 8, "program": "/p/python3", "began": False, "imports": []}
+    for last, ok in (({**starting, "began": True}, True), (starting, None)):
+        answers = [[told, starting], [told, last]]
+        node.on_run["patch-notes"] = lambda argv, left=answers: json.dumps(
+            {"processes": left.pop(0)}
+        )
+        checks, _ = check_imports(context, "patched", "b", {"n1": RECORD}, {"n1": started(node)})
+        assert [check.ok for check in checks] == [ok]
+    assert len(waited) == 2
 
 
 @pytest.mark.parametrize("answer", ["", "{}"])
