@@ -11,7 +11,7 @@ from servemap.server.launch.diagnosis import Diagnosis, diagnose
 
 
 def diagnose_logs(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs of servers.")],
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG", help="Logs of servers.")],
     engine: Annotated[
         EngineName | None, typer.Option(help="Engine that wrote them; all are tried if absent.")
     ] = None,
