@@ -1,7 +1,9 @@
 """A server in a real container, by podman: the whole chain, and every way to lose control of it."""
 
+import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +21,7 @@ from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
 from servemap.model.errors import LaunchError
-from servemap.model.server_spec import Build, Container
+from servemap.model.server_spec import Build, Container, Package, PatchSpec
 from servemap.nodes.local import LocalNode
 from servemap.onnode.container import find
 from servemap.onnode.ident import is_alive
@@ -28,6 +30,7 @@ from servemap.server.container.image import ensure_image, image_drift
 from servemap.server.context import Context
 from servemap.server.launch import process
 from servemap.server.launch.ending import stop_server
+from servemap.server.launch.patch_stage import unpatch
 from servemap.server.launch.stage import launch_variant
 from tests.e2e.podman import IMAGE, Podman, host_mounts
 from tests.parts import need
@@ -171,6 +174,45 @@ def test_start_gate_case_logs_stop(context: Context, podman: Podman, tmp_path: P
     assert (state["exit"]["code"], state["exit"]["reason"]) == (0, "stopped")
     assert not state["exit"].keys() & {"left", "containers_left"}
     assert not is_alive(state["server"]["pid"], state["server"]["start"])
+
+
+def test_a_patch_is_seen_in_the_process_inside(
+    context: Context, demo: Path, tmp_path: Path
+) -> None:
+    """The patch goes to the node's file; the server has it below another folder."""
+    shutil.copytree(demo / "engine", tmp_path / "engine")
+    target = tmp_path / "engine" / "llamaserve" / "settings.py"
+    patch = PatchSpec(
+        id="ubatch-64",
+        kind="diff",
+        source=str(Path(__file__).parents[2] / "config" / "patches" / "ubatch-64.diff"),
+        target=str(target),
+        root=str(tmp_path / "engine"),
+    )
+    campaign = context.plan.campaign
+    box = campaign.server.container
+    assert box is not None
+    mounts = [*box.mounts, f"{tmp_path / 'engine'}:/opened/engine:ro"]
+    keys = {
+        "container": box.model_copy(update={"mounts": mounts}),
+        "package": Package(name="llamaserve", root="/opened/engine"),
+        "patches": [patch],
+    }
+    server = campaign.server.model_copy(update=keys)
+    made = load_context(campaign.model_copy(update={"server": server}).model_dump(mode="json"))
+    launch = tmp_path / "launch.json"
+    try:
+        launch_variant(made, "baseline", 1, launch)
+        record = json.loads(launch.read_text())
+        assert record["status"] == "ok", record["reasons"]
+        checks = {check["name"]: check for check in record["gate"]["checks"]}
+        assert checks["patches.ubatch-64"]["ok"] is True, checks["patches.ubatch-64"]
+        (seen,) = record["gate"]["imports"]["local"]
+        assert seen["file"] == "/opened/engine/llamaserve/settings.py"
+        assert seen["sha256"] == hashlib.sha256(target.read_bytes()).hexdigest()
+        assert record["gate"]["effective"]["settings"]["n_ubatch"] == 64
+    finally:
+        unpatch(made)
 
 
 def seen_command_lines() -> list[bytes]:

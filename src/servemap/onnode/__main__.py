@@ -17,6 +17,7 @@ COMMANDS = {
     "hold": ("hold", "main"),
     "holders": ("holders", "main"),
     "patch": ("patch", "main"),
+    "patch-notes": ("patch_notes", "main"),
     "segments": ("segments", "main"),
     "spawn": ("spawn", "main"),
     "supervise": ("supervise", "main"),

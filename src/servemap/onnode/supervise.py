@@ -14,6 +14,8 @@ process of the container is known, and that process from then on. What is stoppe
 by its id; `exit` is how it ended, with `oom_killed`, and its reason may also be `client_lost` (the
 container went on without its client, and was stopped) or `supervisor_lost` (see container_guard).
 Containers that the runtime did not end are named under `exit.containers_left`.
+
+A spec with `hook: FOLDER` has that folder come first on the server's PYTHONPATH (see patch_hook).
 """
 
 import argparse
@@ -73,6 +75,9 @@ def start_server(spec: Dict[str, Any]) -> "subprocess.Popen[bytes]":
 
     environment = dict(os.environ, **KEEP_MARK)
     environment.update(spec["env"])
+    if spec.get("hook"):
+        given = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = spec["hook"] + (":" + given if given else "")
     environment[MARKER] = spec["boot_id"]
     with open(spec["log"], "ab", opener=private) as log:
         try:

@@ -118,6 +118,14 @@ def server(run: Run) -> Section:
         )
     else:
         paragraphs.append("No variant of this run has patches.")
+    if imports := _import_rows(run):
+        tables.append(
+            Table(
+                ["Variant", "Node", "Process", "Module", "File", "sha256", "How"],
+                imports,
+                caption="Patched files as the server's processes imported them",
+            )
+        )
     return Section("server", "Server, gates and patches", paragraphs, tables)
 
 
@@ -159,6 +167,25 @@ def _command_rows(run: Run) -> list[list[Cell]]:
                 line = Cell(" ".join(map(str, argv)))
                 rows.append([Cell(variant), cell(rank.get("node")), cell(rank.get("rank")), line])
     return rows
+
+
+def _import_rows(run: Run) -> list[list[Cell]]:
+    """Return what the processes of the first starts noted of the files that patches changed."""
+    return [
+        [
+            Cell(variant),
+            Cell(node),
+            Cell(f"{item.get('process')} (pid {item.get('pid')})"),
+            cell(item.get("module")),
+            cell(item.get("file")),
+            cell((text(item.get("sha256")) or "")[:12]),
+            Cell("inherited by a fork" if item.get("inherited") is True else "compiled"),
+        ]
+        for variant, record in run.launches.items()
+        for node, found in mapping(mapping(record.get("gate")).get("imports")).items()
+        for item in map(mapping, sequence(found))
+        if item
+    ]
 
 
 def _patch_rows(run: Run) -> list[list[Cell]]:

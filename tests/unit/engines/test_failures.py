@@ -93,6 +93,7 @@ EXAMPLES = {
     "sglang-child-failed": "Received sigquit. It usually means the child failed.",
     "stopped": "trigger received signal=SIGTERM",
     "request-context": "This made-up maximum context length is 512 tokens",
+    "request-model": "NotFoundError: The model `made-up` does not exist.",
 }
 HANGS = {signature.id for signature in load_signatures() if signature.process == "alive"}
 
@@ -170,6 +171,86 @@ def test_cause_comes_before_its_consequence_with_line_and_remedy() -> None:
 )  # fmt: skip
 def test_single_lines(line: str, found: list[str]) -> None:
     assert [finding.id for finding in explain(line)] == found
+
+
+CAPTURE = (
+    "INFO 07-14 10:00 model_runner.py:1434] Capturing the model for CUDA graphs.\n"
+    "[W CUDAGraph.cpp:145] Warning: Waiting for pending NCCL work to finish before starting graph "
+    "capture.\n"
+)
+# The failures that the users met, in the lines that their servers wrote; values are made up.
+USERS: dict[str, tuple[str, bool, str, str]] = {
+    "context larger than the batched-token budget without chunked prefill": (
+        "ValueError: max_num_batched_tokens (4096) is smaller than max_model_len (50000). This "
+        "effectively limits the maximum sequence length to max_num_batched_tokens",
+        False,
+        "batched-tokens",
+        "configuration",
+    ),
+    "multi-step scheduling not supported by the attention backend": (
+        "INFO selector.py:115] Using XFormers backend.\n"
+        "ValueError: Multi-Step not supported for attention backend: xformers. Set "
+        "VLLM_ATTENTION_BACKEND to a value from ['FLASH_ATTN', 'FLASHINFER'].",
+        False,
+        "multi-step-backend",
+        "backend",
+    ),
+    "an attention backend whose wrapper failed to import": (
+        "Traceback (most recent call last):\n"
+        '  File "/x/vllm/attention/backends/flashinfer.py", line 5, in _get_decode_wrapper\n'
+        "    self._decode_wrapper = BatchDecodeWithPagedKVCacheWrapper(\n"
+        "TypeError: 'NoneType' object is not callable",
+        False,
+        "backend-wrapper",
+        "dependency",
+    ),
+    "unknown tool-call parser because an unpatched package was imported": (
+        "KeyError: 'invalid tool call parser: mine (chose from { hermes,internlm,mistral })'",
+        False,
+        "tool-parser",
+        "configuration",
+    ),
+    "graph capture that never ends": (CAPTURE, True, "capture-hang", "hang"),
+    "out of memory while capturing graphs": (
+        CAPTURE + "torch.cuda.OutOfMemoryError: Tried to allocate 128MiB. GPU 3",
+        False,
+        "capture-memory",
+        "memory",
+    ),
+    "out of memory because another server still holds the cards": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 1 has a "
+        "total capacity of 31.98 GiB of which 12.00 MiB is free. Process 4711 has 30.01 GiB memory "
+        "in use.",
+        False,
+        "cards-held",
+        "memory",
+    ),
+    "CRLF in a script": (
+        "./patches.sh: line 3: $'\\r': command not found\n"
+        "./patches.sh: line 17: syntax error: unexpected end of file",
+        False,
+        "script-crlf",
+        "configuration",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", USERS)
+def test_the_failures_that_the_users_met(what: str) -> None:
+    log, alive, name, failure = USERS[what]
+    noise = "INFO 07-14 09:59 api_server.py:712] vLLM API server version 0.6.3\n"
+    end = "" if alive else "\nRuntimeError: Engine process failed to start."
+    found = explain(f"{noise}{log}{end}", "vllm", alive=alive)
+    assert (found[0].id, found[0].failure, found[0].role) == (name, failure, "cause")
+    assert found[0].remedy
+
+
+def test_a_tool_parser_that_is_missing_points_to_the_unpatched_copy() -> None:
+    (found,) = explain(
+        USERS["unknown tool-call parser because an unpatched package was imported"][0]
+    )
+    assert "an unpatched copy" in found.means
+    assert "server.package" in found.remedy
 
 
 def test_another_engines_words_do_not_count() -> None:
@@ -271,7 +352,7 @@ CORPUS: dict[str, Expected] = {
     "006_vllm0251_gemma_ok": [("stop", "stopped")],
     "007_sglang_int4_ok": [("stop", "stopped")],
     "009_sglang_capture_hang_2": [("cause", "capture-cut")],
-    "011_vllm085_model_404": [],
+    "011_vllm085_model_404": [("request", "request-model")],
     "012_vllm013_ok": [],
     "014_vllm0102_app_err_tail": [("request", "request-context")],
     "016_sglang_ascend_pd_router_error": [],

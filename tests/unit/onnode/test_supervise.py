@@ -56,6 +56,21 @@ def test_exit_code_log_and_environment_are_kept(supervised: Supervised) -> None:
     assert stat.S_IMODE(mode) == 0o600, "a log may say what is secret"
 
 
+@pytest.mark.parametrize("given", ["/of/the/spec", "inherited"])
+def test_a_hook_comes_first_on_the_path(
+    supervised: Supervised, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the spec, a secret or the node's own environment says of the path stays behind it."""
+    known = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", f"{known}:/of/the/node" if known else "/of/the/node")
+    env = {"PYTHONPATH": given} if given.startswith("/") else {}
+    code = "import os; print(os.environ['PYTHONPATH'])"
+    supervised.python(code, env=env, hook="/the/hook")
+    supervised.ended()
+    behind = given if given.startswith("/") else os.environ["PYTHONPATH"]
+    assert (supervised.folder / "server.log").read_text() == f"/the/hook:{behind}\n"
+
+
 def test_death_by_signal_is_recorded_as_one(supervised: Supervised) -> None:
     supervised.python("import os; os.abort()")
     exit_state = supervised.ended()["exit"]

@@ -516,6 +516,19 @@ def test_every_ranks_command_topology_and_url(copy):
     assert launch["broken"] == ["-", "-"]
 
 
+def test_what_the_processes_imported_of_patched_files_is_shown(copy):
+    run, rows = copy
+    item = {"pid": 7, "process": "worker", "module": "pack.mod", "file": "/x/pack/mod.py"}
+    imports = {"head": [{**item, "sha256": "ab" * 32, "inherited": True}, "garbage"]}
+    change_json(run / "server/baseline/launch.json", gate={"checks": [], "imports": imports})
+    markdown, _ = rendered(run, rows)
+    found = [r for r in rows_of(markdown, "Server, gates and patches") if r[-1].startswith("inher")]
+    assert found == [
+        ["baseline", "head", "worker (pid 7)", "pack.mod", "/x/pack/mod.py", "ab" * 6,
+         "inherited by a fork"],
+    ]  # fmt: skip
+
+
 def test_a_gate_that_is_not_known_is_no_failure_and_failures_are_counted(copy):
     run, rows = copy
     checks = [{"name": "clean_node", "ok": None, "evidence": "docker failed", "remedy": "ask it"},

@@ -2,7 +2,10 @@
 
 import json
 import os
+import shutil
+import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +151,53 @@ def test_files_that_are_no_packages_may_lie_in_both(installed: Installed) -> Non
     (installed.base / "empty/alone.py").write_text(NEW)
     added = installed.patch(installed.lib, **folder, root=str(installed.lib))
     assert installed.apply(added, search=[str(installed.lib), str(installed.base)])["changed"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Installed:
+    """A real virtual environment with the package in its site-packages."""
+    folder = tmp_path / "env"
+    venv.create(folder, with_pip=False, symlinks=True)
+    if not (folder / "lib64").is_symlink():
+        (folder / "lib64").symlink_to("lib")
+    installed = Installed(tmp_path / "made")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    installed.base = folder
+    installed.lib = folder / "lib" / version / "site-packages"
+    installed.lib64 = folder / "lib64" / version / "site-packages"
+    installed.file = installed.install(installed.lib)
+    return installed
+
+
+def runs(installed: Installed) -> str:
+    """What the environment's own interpreter imports."""
+    argv = [str(installed.base / "bin/python"), "-c", "import engine.moe as m; print(m.IMPL)"]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_virtual_environments_lib64_is_a_link_and_no_copy(environment: Installed) -> None:
+    assert runs(environment) == "loop"
+    by_lib64 = environment.lib64 / "engine/moe.py"
+    assert environment.apply(environment.patch(by_lib64))["changed"]
+    assert runs(environment) == "bmm"
+    api.restore_all(environment.node, environment.work)
+    assert runs(environment) == "loop"
+
+
+def test_a_virtual_environment_whose_lib64_is_a_folder_of_its_own(environment: Installed) -> None:
+    """As distributions have it that keep compiled packages apart."""
+    (environment.base / "lib64").unlink()
+    shutil.copytree(environment.base / "lib", environment.base / "lib64")
+    other = environment.lib64 / "engine/moe.py"
+    with pytest.raises(PatchError, match=f"installed a second time as {other}"):
+        environment.apply(environment.patch())
+    assert runs(environment) == "loop"
+    both = [environment.patch(), environment.patch(other, id="p64")]
+    assert environment.apply(*both, search=[str(environment.lib)])["changed"]
+    assert runs(environment) == "bmm"
+    assert other.read_text() == NEW
+    api.restore_all(environment.node, environment.work)
+    assert (runs(environment), other.read_text()) == ("loop", OLD)
 
 
 @pytest.fixture

@@ -24,7 +24,10 @@ REVISION = "org.opencontainers.image.revision"
 """Label for the commit (OCI image specification, annotations)."""
 
 # podman takes no format that begins with other than a field.
-_FORMAT = '{{.Id}} {"digests":{{json .RepoDigests}},"labels":{{json .Config.Labels}}}'
+_FORMAT = (
+    '{{.Id}} {"digests":{{json .RepoDigests}},"labels":{{json .Config.Labels}},'
+    '"env":{{json .Config.Env}}}'
+)
 
 
 @dataclass(frozen=True)
@@ -36,16 +39,20 @@ class Image:
         id: `sha256:...` of its configuration.
         digest: `sha256:...` of its manifest; None where the runtime knows none.
         commit: that it was built from; None for others.
+        python_path: the PYTHONPATH that it sets; None if it sets none.
     """
 
     name: str
     id: str
     digest: str | None = None
     commit: str | None = None
+    python_path: str | None = None
 
     def record(self) -> dict[str, Any]:
         """Return the image as it is stored."""
-        return asdict(self)
+        kept = asdict(self)
+        del kept["python_path"]
+        return kept
 
 
 def inspect_argv(runtime: Sequence[str], name: str) -> list[str]:
@@ -82,7 +89,16 @@ def parse_image(name: str, text: str) -> Image:
         image_id,
         found[0].partition("@")[2] if found else None,
         commit if isinstance(commit, str) else None,
+        _python_path(data.get("env")),
     )
+
+
+def _python_path(env: Any) -> str | None:
+    for line in env if isinstance(env, list) else ():
+        name, _, value = str(line).partition("=")
+        if name == "PYTHONPATH":
+            return value
+    return None
 
 
 def built_name(name: str, commit: str) -> str:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from servemap.engines.base import Attachable, Effective
 from servemap.engines.failures import is_idle
@@ -33,6 +34,7 @@ from servemap.server.launch.ending import finish
 from servemap.server.launch.logs import follow_logs, keep_log
 from servemap.server.launch.node_gates import holders_on, only_ours
 from servemap.server.launch.node_log import read_log
+from servemap.server.launch.patch_hook import check_imports
 from servemap.server.launch.ranks import ranks_down
 from servemap.server.launch.served import Served, server_pids, server_url
 from servemap.server.not_run import NotRunError
@@ -45,11 +47,17 @@ Ranks = dict[str, process.Running]
 
 
 def admit(
-    context: Context, server: ServerSpec, ranks: Ranks, boot: boots.Boot, before: list[Check]
+    context: Context,
+    server: ServerSpec,
+    ranks: Ranks,
+    boot: boots.Boot,
+    before: list[Check],
+    patched: Mapping[str, Mapping[str, Any]],
 ) -> Served:
     """Wait for readiness, run the gates, record both; a server that fails is stopped.
 
-    `before` are the checks that were made before the start.
+    `before` are the checks that were made before the start, `patched` the record of each node's
+    patches.
 
     Raises:
         NotRunError: it did not become ready or failed a gate.
@@ -74,6 +82,7 @@ def admit(
     effective = Effective()
     holders = holders_on(context, list(ranks)) if ready.ok else {}
     started = _all_started(context, server, ranks, holders) if ready.ok else {}
+    imports: dict[str, list[dict[str, Any]]] = {}
     if started is None:
         checks.append(Check("process", False, "it was ready, then a process of it was gone"))
     elif started:
@@ -81,6 +90,8 @@ def admit(
         checks += result.checks
         checks += read_back(adapter, server, model, result.effective)
         checks += _check_workers(context, adapter, started)
+        patches, imports = check_imports(context, boot.variant, boot.boot_id, patched, started)
+        checks += patches
         checks += only_ours(context, server, boot.boot_id, holders)
         effective = result.effective
     failed = [check for check in checks if check.ok is False]
@@ -97,6 +108,7 @@ def admit(
                     node_id: [asdict(rank) for rank in adapter.memory(one.log)]
                     for node_id, one in (started or {}).items()
                 },
+                **({"imports": imports} if imports else {}),
                 "diagnosis": {node_id: one.record() for node_id, one in diagnoses.items()},
             }
         ),

@@ -22,6 +22,7 @@ class RankCommand:
         secrets: variables that are stored nowhere.
         cwd: absolute folder to start in; the run's folder on the node if None.
         container: how the supervisor finds and ends its container; None without one.
+        hook: folder that comes first on its PYTHONPATH (see `patch_hook`); None without patches.
     """
 
     placement: Placement
@@ -30,6 +31,7 @@ class RankCommand:
     secrets: dict[str, str]
     cwd: str | None
     container: dict[str, Any] | None = None
+    hook: str | None = None
 
     def record(self) -> dict[str, Any]:
         """Return the command as it is stored; of secret variables the names alone."""
@@ -39,6 +41,7 @@ class RankCommand:
             "argv": self.argv,
             "env": {name: redact_variable(name, value) for name, value in self.env.items()},
             "secrets": sorted(self.secrets),
+            **({"hook": self.hook} if self.hook else {}),
         }
 
 
@@ -118,6 +121,9 @@ def boxed(
     Raises:
         ConfigError: an option of `server.container.args` cannot be given.
     """
+    if command.hook is not None:
+        mounts = [*container.mounts, f"{command.hook}:{command.hook}"]
+        container = container.model_copy(update={"mounts": mounts})
     inside = in_container(
         container,
         become=context.node_spec(command.placement.node).become,

@@ -42,12 +42,14 @@ class Diagnosis:
         }
 
 
-def diagnose(log_text: str, engine: str, *, exit_words: str | None, ready: bool) -> Diagnosis:
+def diagnose(
+    log_text: str, engine: str | None, *, exit_words: str | None, ready: bool
+) -> Diagnosis:
     """Return what a log says about a start that failed.
 
     Args:
         log_text: the rank's log.
-        engine: the engine that wrote it.
+        engine: the engine that wrote it; None where that is not known.
         exit_words: how the rank ended; None where it still runs.
         ready: whether the server answered before a gate refused it, so that its log need not tell.
     """

@@ -51,6 +51,11 @@ def log_path(workdir: str, boot_id: str) -> str:
     return _path(workdir, f"{boot_id}.log")
 
 
+def spec_path(workdir: str, boot_id: str) -> str:
+    """Return what the supervisor of one start is called with."""
+    return _path(workdir, f"{boot_id}.spec.json")
+
+
 def own_folder(node: Node, workdir: str) -> None:
     """Make the run's folder on a node, for this user alone: logs may say what is secret.
 
@@ -193,12 +198,14 @@ def start(
     ttl_s: float,
     grace_s: float,
     container: dict[str, Any] | None = None,
+    hook: str | None = None,
 ) -> Running:
     """Start a rank detached under the supervisor; it outlives this process.
 
     `secrets` reach the server through its environment and are written to no file. For a server in
     a container, `argv` is the runtime's client, and `container` as in
-    `server.container.InContainer`; `env` is then the client's.
+    `server.container.InContainer`; `env` is then the client's. `hook` is the folder that comes
+    first on its PYTHONPATH, if any.
 
     Raises:
         LaunchError: the supervisor did not come up.
@@ -214,14 +221,16 @@ def start(
         "boot_id": boot_id,
         "grace_s": grace_s,
         **({"container": container} if container else {}),
+        **({"hook": hook} if hook else {}),
     }
     own_folder(node, workdir)
-    spec_path = _path(workdir, f"{boot_id}.spec.json")
-    node.write_text(spec_path, json.dumps(spec))
+    node.write_text(spec_path(workdir, boot_id), json.dumps(spec))
     renew(node, workdir)
     supervisor_log = _path(workdir, f"{boot_id}.supervisor.log")
     supervisor = node.spawn(
-        node.agent_argv("supervise", "--spec", spec_path), log=supervisor_log, env=secrets
+        node.agent_argv("supervise", "--spec", spec_path(workdir, boot_id)),
+        log=supervisor_log,
+        env=secrets,
     )
     running = Running(variant, fingerprint, boot_id, port, supervisor, time.time_ns())
     node.write_text(_path(workdir, "current.json"), json.dumps(asdict(running)))

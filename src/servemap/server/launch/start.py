@@ -19,6 +19,7 @@ from servemap.server.launch.admit import admit
 from servemap.server.launch.commands import RankCommand, boxed, rank_commands
 from servemap.server.launch.ending import finish
 from servemap.server.launch.node_gates import agreement, marks, require_clean
+from servemap.server.launch.patch_hook import hooked
 from servemap.server.launch.patch_stage import swap_patches
 from servemap.server.launch.ranks import standing
 from servemap.server.launch.served import Served
@@ -37,13 +38,19 @@ def start_server(
     """
     commands = rank_commands(context, variant, server, get_engine(server.engine))
     boot_id = str(uuid.uuid4())
-    agreed = agreement(context, variant, _patch_nodes(context, variant))
+    patched = _patch_nodes(context, variant)
+    agreed = agreement(context, variant, patched)
     marked = marks(agreed)
     require_clean(context, variant, server)
     images: dict[str, Image] = {}
     if server.container is not None:
         images = present_images(context, variant, server.container)
         agreed += image_check(context, images)
+    commands = [
+        hooked(context, server, boot_id, one, patched[one.placement.node], images)
+        for one in commands
+    ]
+    if server.container is not None:
         commands = [
             boxed(context, variant, boot_id, one, server.container, images[one.placement.node].id)
             for one in commands
@@ -62,7 +69,7 @@ def start_server(
     )
     boots.write_boot(context.run_dir, boot)
     append_event(context.run_dir, "launch", variant=variant, boot_id=boot.boot_id)
-    return admit(context, server, _start_ranks(context, boot, commands), boot, agreed)
+    return admit(context, server, _start_ranks(context, boot, commands), boot, agreed, patched)
 
 
 def _patch_nodes(context: Context, variant: str) -> dict[str, dict[str, Any]]:
@@ -112,4 +119,5 @@ def _start_rank(context: Context, boot: boots.Boot, command: RankCommand) -> pro
         ttl_s=context.policy.lease_ttl_s,
         grace_s=context.policy.stop_grace_s,
         container=command.container,
+        hook=None if command.container else command.hook,
     )

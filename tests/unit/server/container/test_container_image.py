@@ -44,6 +44,16 @@ def test_what_docker_and_podman_say() -> None:
     )
 
 
+def test_the_search_path_that_an_image_sets() -> None:
+    env = ["PATH=/bin", "PYTHONPATH=/a:/b=c"]
+    told = '00 {"digests": [], "labels": {}, "env": %s}'
+    image = parse_image("x", told % json.dumps(env))
+    assert image.python_path == "/a:/b=c"
+    assert "python_path" not in image.record()
+    for other in (None, [], ["PATH=/bin"], {"a": 1}, [3]):
+        assert parse_image("x", told % json.dumps(other)).python_path is None
+
+
 @given(st.text(max_size=40).filter(lambda text: "{" not in text))
 def test_garbage_is_no_image(text: str) -> None:
     with pytest.raises(ValueError):
