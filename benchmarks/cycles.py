@@ -1,8 +1,8 @@
 """Launch and stop cycles of an engine: what is left after each, and what the gates cost.
 
 `python -m benchmarks.cycles --engine vllm --count 20` prints a line of JSON for each cycle, adds it
-to `results/cycles-ENGINE.jsonl`, and ends with 1 where something is left or the limit is broken. vLLM
-takes turns with one process and with two (tensor parallelism). A probe of its own asks for a
+to `results/cycles-ENGINE.jsonl`, and ends with 1 where something is left or the limit is broken.
+vLLM takes turns with one process and with two (tensor parallelism). A probe of its own asks for a
 completion every 20 ms from the launch on: `engine_s` is the time from the start of the server's
 process to the first answer, and `over_s` what the launch and its gates took beyond that.
 """
