@@ -67,6 +67,7 @@ def vllm(folder: Path) -> dict[str, Any]:
                 "VLLM_NO_USAGE_STATS": "1",
                 "GLOO_SOCKET_IFNAME": "lo",
                 "VLLM_CPU_OMP_THREADS_BIND": "0",
+                "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
             },
         },
         "variables": [{"id": "ranks", "keys": ["topology.tp", "env.VLLM_CPU_OMP_THREADS_BIND"]}],

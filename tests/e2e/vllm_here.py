@@ -53,11 +53,12 @@ def vllm(model: Path, *, policy: dict[str, Any] | None = None, **server: Any) ->
         **server,
     }
     # What it knows of models is kept between starts, as on a node that started it before.
-    cache = str(model.parent / "vllm-cache")
+    cache = model.parent / "cache"
+    kept = {"VLLM_CACHE_ROOT": f"{cache}/vllm", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
     return load_context(
         campaign(
             model={"name": "tiny", "path": str(model), "context": 2048, "vocab": [300, 1000]},
-            server={**spec, "env": {"VLLM_CACHE_ROOT": cache, **spec["env"]}},
+            server={**spec, "env": {**kept, **spec["env"]}},
             variables=[],
             variants=[{"id": "baseline"}],
             cases=CASES,
@@ -105,9 +106,8 @@ def begun(context: Context, temporary: Path) -> Iterator[None]:
         session.end(context, "the campaign ended", [])
         while session._run_lock:
             session._run_lock.pop().close()
-    assert serving(context) == []
-    assert [path for path in used if path.exists()] == []
-    assert [path.name for path in temporary.iterdir()] == []
+    left = [*serving(context), *(path for path in used if path.exists()), *temporary.iterdir()]
+    assert left == [], left
 
 
 @contextmanager
@@ -193,6 +193,13 @@ def starts(context: Context) -> list[boots.Boot]:
     return boots.read_boots(context.run_dir, "baseline")
 
 
+def whole_log(context: Context) -> str:
+    """What the newest server has said until now, on its node."""
+    boot = starts(context)[-1]
+    return Path(process.log_path(context.workdir("n1"), boot.boot_id)).read_text()
+
+
 def log_of(context: Context) -> str:
+    """What was kept of the newest server's log."""
     boot = starts(context)[-1]
     return boots.log_file(context.run_dir, "baseline", boot.boot_id, "n1").read_text()
