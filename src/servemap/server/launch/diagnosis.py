@@ -93,9 +93,9 @@ def why_failed(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
 def why_lost(context: Context, variant: str, ranks: Mapping[str, Running]) -> list[str]:
     """Return what the logs of the ranks of a lost server say, each thing once.
 
-    A rank that was killed says nothing of it: its last lines are then no evidence, nor is the orderly
-    end of what it left. One that still runs tells only where its log names a cause, as that of a
-    front end does whose workers ended. A node that gives no answer now says nothing.
+    A rank that was killed says nothing of it: its last lines are then no evidence, nor is the
+    orderly end of what it left. One that still runs tells only where its log names a cause, as that
+    of a front end does whose workers ended. A node that gives no answer now says nothing.
     """
     try:
         found = diagnose_ranks(context, context.server(variant).engine, ranks, ready=True)
