@@ -68,7 +68,7 @@ def test_a_port_that_is_taken_while_it_starts_is_named_by_its_log(here: Here) ->
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
     (cause, *_) = explain(done.stdout + done.stderr, "vllm")
-    assert (cause.id, cause.role) == ("port", "cause")
+    assert (cause.id, cause.role) == ("port-taken", "cause")
 
 
 def test_a_model_folder_without_a_tokenizer(here: Here, tmp_path: Path) -> None:

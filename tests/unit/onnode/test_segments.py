@@ -48,15 +48,15 @@ def test_what_a_start_maps_is_removed_once_nobody_does(
     segment: Path, holder: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     note = str(tmp_path / "note")
-    assert segments.note(note, "boot-2", "") == {}
-    assert segments.note(note, "boot-1", "") == {str(segment): segment.stat().st_ino}
-    assert segments.remove(note, "") == {"removed": [], "kept": [str(segment)]}
+    assert segments.note(note, "boot-2") == {}
+    assert segments.note(note, "boot-1") == {str(segment): segment.stat().st_ino}
+    assert segments.remove(note) == {"removed": [], "kept": [str(segment)]}
     holder.communicate()
     # What was noted stays noted when the process is gone.
-    assert list(segments.note(note, "boot-1", "")) == [str(segment)]
-    assert segments.remove(note, "") == {"removed": [str(segment)], "kept": []}
+    assert list(segments.note(note, "boot-1")) == [str(segment)]
+    assert segments.remove(note) == {"removed": [str(segment)], "kept": []}
     assert not segment.exists()
-    assert segments.remove(note, "") == {"removed": [], "kept": []}
+    assert segments.remove(note) == {"removed": [], "kept": []}
 
 
 def test_another_file_of_the_name_and_other_folders_stay(segment: Path, tmp_path: Path) -> None:
@@ -64,57 +64,15 @@ def test_another_file_of_the_name_and_other_folders_stay(segment: Path, tmp_path
     other.write_text("x")
     note = tmp_path / "note"
     note.write_text(json.dumps({str(segment): 1, str(other): other.stat().st_ino}))
-    assert segments.remove(str(note), "") == {"removed": [], "kept": []}
+    assert segments.remove(str(note)) == {"removed": [], "kept": []}
     assert segment.exists()
-    assert other.exists()
-
-
-# Listens on a socket in the file system, named by its argument, and waits.
-LISTEN = """
-import socket, sys
-held = socket.socket(socket.AF_UNIX)
-held.bind(sys.argv[1])
-print("bound", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_socket_is_removed_once_nobody_has_it(tmp_path: Path) -> None:
-    path, note = tmp_path / "socket with space", str(tmp_path / "note")
-    with subprocess.Popen(
-        [sys.executable, "-c", LISTEN, str(path)],
-        env={MARKER: "boot-1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "bound\n"
-        assert segments.note(note, "boot-1", "") == {str(path): path.stat().st_ino}
-        assert segments.remove(note, "") == {"removed": [], "kept": [str(path)]}
-        process.communicate()
-    assert segments.remove(note, "") == {"removed": [str(path)], "kept": []}
-    assert not path.exists()
-
-
-def test_the_file_by_which_ranks_met_is_removed_and_no_other(tmp_path: Path) -> None:
-    met, other = tmp_path / "dist_1", tmp_path / "dist_2"
-    met.write_text("x")
-    other.write_text("x")
-    log = tmp_path / "log"
-    log.write_text(f"rank=0 distributed_init_method=file://{met} backend=gloo\n")
-    note = str(tmp_path / "note")
-    assert list(segments.note(note, "boot-1", str(log))) == [str(met)]
-    noted = {str(one): one.stat().st_ino for one in (met, other)}
-    Path(note).write_text(json.dumps(noted))
-    assert segments.remove(note, str(log)) == {"removed": [str(met)], "kept": []}
     assert other.exists()
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": "b"}', "{"])
 def test_a_note_that_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "note").write_text(text)
-    assert segments.remove(str(tmp_path / "note"), "") == {"removed": [], "kept": []}
+    assert segments.remove(str(tmp_path / "note")) == {"removed": [], "kept": []}
 
 
 def test_the_command(segment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

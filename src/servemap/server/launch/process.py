@@ -276,7 +276,7 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
 
 
 def note_segments(node: Node, workdir: str, running: Running) -> None:
-    """Note on the node what a rank would leave behind: not every engine removes its own.
+    """Note on the node the shared memory that a rank uses: not every engine removes its own.
 
     A rank that ends unasked can no longer be looked at, so this is done when it was started too.
     """
@@ -285,8 +285,7 @@ def note_segments(node: Node, workdir: str, running: Running) -> None:
 
 def _segments(node: Node, workdir: str, running: Running, *what: str) -> None:
     path = _path(workdir, f"{running.boot_id}.segments.json")
-    log = log_path(workdir, running.boot_id)
-    node.run(node.agent_argv("segments", "--file", path, "--log", log, *what), timeout_s=SEGMENTS_S)
+    node.run(node.agent_argv("segments", "--file", path, *what), timeout_s=SEGMENTS_S)
 
 
 def sweep(
