@@ -14,8 +14,10 @@ from servemap.model.campaign import Campaign
 from servemap.model.checks import check
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "profiles/README.md", "docs/rerun.md",
-             "docs/failures.md"]  # fmt: skip
+DOCUMENTS = [
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "profiles/README.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+]  # fmt: skip
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")

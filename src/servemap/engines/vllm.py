@@ -158,8 +158,14 @@ class Vllm:
         return vllm_log.memory(log_text)
 
     def asked(self, server: ServerSpec, model: ModelSpec) -> dict[str, Any]:
-        """Return what the spec asks for (see `Attachable.asked`)."""
-        return SPELLING.asked(server, model) | server.topology.model_dump()
+        """Return what the spec asks for (see `Attachable.asked`).
+
+        An option `max-model-len` that is no number (`auto`, `-1`, `32k`) leaves the model's.
+        """
+        asked = SPELLING.asked(server, model) | server.topology.model_dump()
+        if not isinstance(asked["context"], int) or asked["context"] < 0:
+            asked["context"] = model.context
+        return asked
 
 
 def _tools(server: ServerSpec) -> dict[str, Any]:

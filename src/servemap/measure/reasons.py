@@ -10,7 +10,7 @@ from servemap.model.errors import NodeError
 from servemap.nodes.parallel import each
 from servemap.server.context import Context
 from servemap.server.launch import process
-from servemap.server.launch.diagnosis import memory_errors, why_ended
+from servemap.server.launch.diagnosis import memory_errors, why_lost
 from servemap.server.launch.ending import finish
 from servemap.server.launch.ranks import REPLACED, Ask, Standing, joined, rank_down, standing
 from servemap.server.launch.served import Served
@@ -107,13 +107,15 @@ def server_reasons(
             return [f"{REPLACED} during the case"]
         if _outlived(context, ranks, result):
             return []
-        reasons = [f"{down} during the case", *why_ended(context, variant, ranks)]
+        reasons = [f"{down} during the case", *why_lost(context, variant, ranks)]
         finish(context, ranks, "died", "; ".join(reasons))
         return reasons
     said = memory_errors(context, variant, ranks) if _any_failed(result) else []
     if said or error_classes(attempt.raw).get("oom"):
         finish(context, ranks, "stopped", "it ran out of memory; a new one serves what follows")
-    return said
+        return said
+    # It may be about to end, which the next case notices; what it said belongs to this one.
+    return why_lost(context, variant, ranks) if _any_failed(result) else []
 
 
 def full_disks(context: Context, names: Collection[str]) -> list[str]:

@@ -5,7 +5,8 @@ The state file holds `{"schema", "boot_id", "machine_boot_id", "supervisor": {"p
 "server": {"pid", "start", "pgid"} | null, "started_ns", "ended_ns", "exit"}`; `exit` and
 `ended_ns` appear together and last, when every process of the server is gone. Processes that even
 SIGKILL did not end (stuck in the driver) are named under `exit.left`. `descendants` are those that
-were seen below it, `{"pid", "start"}` (see offspring).
+were seen below it, `{"pid", "start"}` (see offspring). `temporary` is the folder for its temporary
+files (see temporary), null for a server in a container, which has its own.
 
 A spec with `container: {"runtime": [WORD...], "name"}` has the runtime's client (`docker run` in
 the foreground, label `servemap.boot`, no `--rm`) as its `argv`. Its state also holds `container:
@@ -34,6 +35,7 @@ from .files import private, read_spec, write_json_atomic
 from .ident import Stat, all_stats, descendants, machine_boot_id, read_stat
 from .lease import Lease
 from .offspring import Offspring
+from .temporary import make, remove, variables
 
 SPEC_KEYS = {
     "argv": list,
@@ -235,6 +237,8 @@ def supervise(spec: Dict[str, Any]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     me = read_stat(os.getpid())
+    temporary = None if "container" in spec else make(spec["env"])
+    spec = dict(spec, env=dict(spec["env"], **variables(temporary, spec["env"])))
     state: Dict[str, Any] = {
         "schema": 1,
         "boot_id": spec["boot_id"],
@@ -242,6 +246,7 @@ def supervise(spec: Dict[str, Any]) -> int:
         "supervisor": {"pid": os.getpid(), "start": me.start if me else None},
         "server": None,
         "descendants": [],
+        "temporary": temporary,
         "started_ns": time.time_ns(),
         "ended_ns": None,
         "exit": None,
@@ -263,6 +268,7 @@ def supervise(spec: Dict[str, Any]) -> int:
     except OSError as error:
         if container is not None:
             container.release()
+        remove(temporary)
         code = 127 if isinstance(error, FileNotFoundError) else 126
         state["exit"] = {"code": code, "signal": None, "reason": "exited", "error": str(error)}
         state["ended_ns"] = time.time_ns()
@@ -284,10 +290,13 @@ def supervise(spec: Dict[str, Any]) -> int:
         status, reason = watch(process.pid, lease, tick)
     except OSError:
         end_server(process.pid, None, "failed", spec, container)
+        remove(temporary)
         raise
     # waitpid(-1) has collected it; Popen must not look for it again.
     process.returncode = 0
     state["exit"] = end_server(process.pid, status, reason, spec, container)
+    if "left" not in state["exit"]:
+        remove(temporary)
     if container is not None:
         state["container"] = container.record()
     state["ended_ns"] = time.time_ns()

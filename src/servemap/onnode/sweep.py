@@ -2,8 +2,8 @@
 
 A process belongs to it when it inherited the mark that the supervisor put into the environment of
 the server; that also finds daemons and workers which left its process group and its session. Those
-that left their environment, too, are known from what the supervisor noted (`--state`). A
-container belongs to it by its label, whichever runtime has it.
+that left their environment, too, are known from what the supervisor noted (`--state`), as is the
+folder of their temporary files. A container belongs to it by its label, whichever runtime has it.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from .container import RuntimeFailedError, end_all, find
 from .ident import Stat, all_stats, descendants, machine_boot_id, mark_of
 from .probe import TOOL_MARK, end_marked, read_file
 from .supervise import AFTER_KILL_S, MARKER, send
+from .temporary import remove
 
 POLL_S = 0.05
 RUNTIMES = ("docker", "podman")
@@ -47,6 +48,16 @@ def noted(path: str) -> Set[Tuple[int, int]]:
         return {(one["pid"], one["start"]) for one in state["descendants"]}
     except (ValueError, KeyError, TypeError, RecursionError):
         return set()
+
+
+def remove_temporary(path: str) -> None:
+    """Remove the folder for temporary files that a supervisor's state file names."""
+    try:
+        folder = json.loads(read_file(path) or "")["temporary"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return
+    if isinstance(folder, str):
+        remove(folder)
 
 
 def of_boot(boot_id: str, known: Set[Tuple[int, int]]) -> List[Stat]:
@@ -144,6 +155,8 @@ def main(argv: List[str]) -> int:
     # Containers first: their runtime then records how they ended.
     result.update(sweep_containers(arguments.boot_id, arguments.grace, names, arguments.become))
     met, left = sweep(arguments.boot_id, arguments.grace, arguments.state)
+    if arguments.state and not left:
+        remove_temporary(arguments.state)
     for name, stats in (("met", met), ("left", left)):
         result[name] = [{"pid": stat.pid, "start": stat.start, "comm": stat.comm} for stat in stats]
     json.dump(result, sys.stdout)

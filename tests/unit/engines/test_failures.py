@@ -50,6 +50,8 @@ EXAMPLES = {
     "TypeError: 'NoneType' object is not callable",
     "no-accelerator": "RuntimeError: Failed to infer device type",
     "dtype-unsupported": "E: Bfloat16 is only supported on GPUs with compute capability of 8.0",
+    "cache-above-memory": "ValueError: Available memory on node 3 (1.5/4.0 GiB) on kv cache "
+    "allocation is less than requested memory for kv (9.0 GiB).",
     "cards-held": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB. "
     "Process 7 has 30.01 GiB memory in use.",
     "capture-memory": "Capturing the model for CUDA graphs.\n"

@@ -166,6 +166,13 @@ def test_what_is_asked_comes_from_settings_arguments_and_sizes() -> None:
     assert ENGINE.asked(spec(), MODEL)["context"] == 2048
 
 
+@pytest.mark.parametrize("given", ["auto", -1, "32k"])
+def test_a_context_that_the_engine_chooses_is_held_against_the_models(given: Any) -> None:
+    server = spec(args={"max-model-len": given})
+    assert ENGINE.asked(server, MODEL)["context"] == 2048
+    assert "2048" not in argv(server)
+
+
 # In the form of vLLM 0.32.0, shortened.
 LOG = """\
 servemap: starting {"module": "/root/engine/vllm/__init__.py"}

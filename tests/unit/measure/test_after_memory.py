@@ -22,6 +22,8 @@ from tests.fakes import FakeNode, fake_context, two_nodes
 MEMORY = "E ggml: failed to allocate buffer for kv cache\n"
 FAILED = {"status": "failed", "counts": {"planned": 2, "sent": 2, "ok": 1, "failed": 1}}
 
+WHOLE = {"status": "ok", "counts": {"planned": 2, "sent": 2, "ok": 2, "failed": 0}}
+
 
 class Cards:
     """The cards of two nodes: which of them something still holds, and when they were looked at."""
@@ -99,3 +101,20 @@ def test_a_new_server_waits_for_clean_cards_on_every_node(
     assert again.boot_id != served.boot_id
     assert sorted(cards.looks)[:2] == [("n1", 1, False), ("n2", 1, False)]
     assert (head.starts(), worker.starts()) == (2, 2)
+
+
+def test_a_server_that_is_about_to_end_says_why_requests_failed(
+    context: Context, nodes: tuple[FakeNode, FakeNode], cards: Cards, tmp_path: Path
+) -> None:
+    """Its front end answers with errors before it is gone; whether it stays is seen afterwards."""
+    nodes[0].server_log = "worker 1 died unexpectedly (exit code: -9)\n"
+    served = ensure_server(context, "baseline")
+    attempt = Attempt(tmp_path / "attempt", 1)
+    attempt.raw.mkdir(parents=True)
+    patience = Patience(context.run_dir, 1)
+
+    (said,) = server_reasons(context, "baseline", attempt, served, FAILED, patience)
+    assert said.startswith("A process of the server was killed with SIGKILL")
+    assert server_reasons(context, "baseline", attempt, served, WHOLE, patience) == []
+    (boot,) = boots.read_boots(context.run_dir, "baseline")
+    assert boot.status == "ready"

@@ -1,5 +1,6 @@
 """The supervisor, run as a program: what it records and that it leaves nothing behind."""
 
+import getpass
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from agent_process import WAIT_S, Supervised, agent_argv, wait_for
 
 from servemap.onnode.ident import is_alive, machine_boot_id, read_stat
 from servemap.onnode.supervise import exit_record
-from servemap.onnode.sweep import marked, noted, sweep
+from servemap.onnode.sweep import marked, noted, remove_temporary, sweep
 
 IGNORE_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 # A daemon as daemon(7) makes it: a grandchild in a session of its own, its parent gone.
@@ -42,6 +43,7 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
         one.process.terminate()
         one.process.wait(WAIT_S)
     sweep(f"boot-{tmp_path}", 0)
+    remove_temporary(str(one.state_path))
 
 
 def test_exit_code_log_and_environment_are_kept(supervised: Supervised) -> None:
@@ -152,6 +154,59 @@ def test_killed_supervisor_takes_its_server_along(supervised: Supervised) -> Non
     supervised.said("up")
     process.kill()
     wait_for(lambda: not is_alive(server["pid"], server["start"]), "the server's end")
+
+
+LEAVES = """
+import os, socket, tempfile, time
+socket.socket(socket.AF_UNIX).bind(tempfile.gettempdir() + "/left")
+print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"), flush=True)
+"""
+
+
+def test_temporary_files_go_with_their_server_and_compiled_kernels_stay(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    supervised.python(LEAVES)
+    folder = Path(supervised.ended()["temporary"])
+    assert folder.parent == Path("/tmp")
+    assert not folder.exists()
+    said = (supervised.folder / "server.log").read_text().strip()
+    assert said == f"/tmp/torchinductor_{getpass.getuser()}"
+
+
+def test_a_folder_for_temporary_files_that_the_spec_names_is_left_alone(
+    supervised: Supervised,
+) -> None:
+    supervised.python(LEAVES, env={"TMPDIR": str(supervised.folder)})
+    assert supervised.ended()["temporary"] is None
+    assert (supervised.folder / "left").exists()
+
+
+def test_what_a_killed_supervisor_left_in_its_folder_is_swept(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    process = supervised.python(LEAVES + "time.sleep(600)")
+    supervised.said("torchinductor")
+    folder = Path(supervised.state()["temporary"])
+    process.kill()
+    process.wait()
+    assert (folder / "left").exists()
+    argv = agent_argv("sweep", "--boot-id", f"boot-{supervised.folder}", "--grace", "0.2", "--bare")
+    subprocess.run([*argv, "--state", str(supervised.state_path)], check=True, capture_output=True)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("named", [None, "", 5, "elsewhere"])
+def test_a_state_that_names_another_folder_has_none_removed(tmp_path: Path, named: Any) -> None:
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps({"temporary": str(other) if named == "elsewhere" else named}))
+    remove_temporary(str(state))
+    remove_temporary(str(tmp_path / "none"))
+    assert other.exists()
 
 
 @pytest.mark.parametrize(

@@ -92,23 +92,27 @@ def why_failed(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
     return "; ".join([*words, *checks, *ends])
 
 
-def why_ended(context: Context, variant: str, ranks: Mapping[str, Running]) -> list[str]:
-    """Return what the logs of the ranks that ended say, each thing once.
+def why_lost(context: Context, variant: str, ranks: Mapping[str, Running]) -> list[str]:
+    """Return what the logs of the ranks of a lost server say, each thing once.
 
-    A rank that was killed says nothing of it: its last lines are then no evidence. A node that
-    gives no answer now says nothing.
+    A rank that was killed says nothing of it: its last lines are then no evidence, nor is the
+    orderly end of what it left. One that still runs tells only where its log names a cause, as that
+    of a front end does whose workers ended. A node that gives no answer now says nothing.
     """
     try:
         found = diagnose_ranks(context, context.server(variant).engine, ranks, ready=True)
     except NodeError:
         return []
-    ended = [one for one in found.values() if one.exit is not None]
-    telling = [
-        one
-        for one in ended
-        if one.unknown is None or one.unknown.errors or process.KILLED not in str(one.exit)
-    ]
+    telling = [one for one in found.values() if _tells(one)]
     return list(dict.fromkeys(said for one in telling if (said := one.say())))
+
+
+def _tells(rank: Diagnosis) -> bool:
+    if any(finding.role == "cause" for finding in rank.findings):
+        return True
+    if rank.exit is None or process.KILLED not in rank.exit:
+        return rank.exit is not None
+    return rank.unknown is not None and bool(rank.unknown.errors)
 
 
 def memory_errors(context: Context, variant: str, ranks: Mapping[str, Running]) -> list[str]:

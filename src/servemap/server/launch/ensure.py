@@ -15,7 +15,7 @@ from servemap.server.gates.checks import check_completion, run_gates
 from servemap.server.gates.readback import read_back
 from servemap.server.launch import boots
 from servemap.server.launch.admit import PROBE_TIMEOUT_S
-from servemap.server.launch.diagnosis import memory_errors, why_ended
+from servemap.server.launch.diagnosis import memory_errors, why_lost
 from servemap.server.launch.ending import finish
 from servemap.server.launch.ranks import Standing, asked_to_end, standing, why_down
 from servemap.server.launch.served import Served, server_pids, server_url
@@ -221,7 +221,7 @@ def _let_go(context: Context, ranks: Standing, lost: _Lost) -> None:
     )
     aborts = lost.health and ours and context.policy.on_unhealthy == "abort"
     out_of_memory = memory_errors(context, variant, ranks) if aborts else []
-    said = out_of_memory or (why_ended(context, variant, ranks) if lost.health else [])
+    said = out_of_memory or (why_lost(context, variant, ranks) if lost.health else [])
     reason = "; ".join([lost.reason, *said])
     finish(context, ranks, lost.status, reason)
     if aborts and not out_of_memory:

@@ -16,6 +16,8 @@ RESTARTED = "the machine was restarted, and the server ended with it"
 TOUCH_S = 10.0
 SEGMENTS_S = 60.0
 KILLED = "the server was ended by signal"
+END_S = 10.0
+"""Time beyond the grace for a supervisor to kill what is left and write how it ended."""
 CONTAINER_END_S = 60.0
 """Time beyond the grace for a runtime to stop and remove a container."""
 
@@ -166,9 +168,18 @@ def say_exit(state: dict[str, Any]) -> str:
     return "the server's process is gone"
 
 
-def why_ended(node: Node, workdir: str, running: Running) -> str:
-    """Return in words how a rank that does not run any more ended."""
+def why_ended(node: Node, workdir: str, running: Running, grace_s: float) -> str:
+    """Return in words how a rank that does not run any more ended.
+
+    Its supervisor says so once it has ended the rest, for which it may take the grace and a kill.
+    """
+    deadline = time.monotonic() + grace_s + END_S
     state = supervisor_state(node, workdir, running.boot_id)
+    while state and not state.get("exit") and node.alive(running.supervisor):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+        state = supervisor_state(node, workdir, running.boot_id)
     path = _state_path(workdir, running.boot_id)
     if not state and node.read_text(path) is not None:
         return f"the record of the server is damaged: {path}"
@@ -255,7 +266,7 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
     """
     in_container = "container" in supervisor_state(node, workdir, running.boot_id)
     note_segments(node, workdir, running)
-    gone = node.stop(running.supervisor, grace_s + (CONTAINER_END_S if in_container else 10))
+    gone = node.stop(running.supervisor, grace_s + (CONTAINER_END_S if in_container else END_S))
     state = supervisor_state(node, workdir, running.boot_id)
     process = server_process(state)
     # The processes of a container may be another user's: they are ended by its id, in the sweep.

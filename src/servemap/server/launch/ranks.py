@@ -73,7 +73,7 @@ def _why_down(context: Context, node_id: str, rank: Running) -> str | None:
     node, workdir = context.nodes[node_id], context.workdir(node_id)
     if process.alive(node, workdir, rank):
         return None
-    said = process.why_ended(node, workdir, rank)
+    said = process.why_ended(node, workdir, rank, context.policy.stop_grace_s)
     return f"{said} (node {node_id})" if len(context.nodes) > 1 else said
 
 

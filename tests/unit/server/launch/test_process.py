@@ -98,10 +98,30 @@ def test_a_damaged_state_is_no_state_and_is_named(
     node.state_path.write_text(json.dumps({**node.state, **change}))
     assert process.supervisor_state(node, str(tmp_path), running.boot_id) == {}
     assert not process.alive(node, str(tmp_path), running)
-    said = process.why_ended(node, str(tmp_path), running)
+    said = process.why_ended(node, str(tmp_path), running, 0.1)
     assert said == f"the record of the server is damaged: {node.state_path}"
     process.stop(node, str(tmp_path), running, 0.1)
     assert node.supervisor not in node.living
+
+
+def test_how_it_ended_is_said_when_its_supervisor_has_ended_the_rest(
+    node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start(node, tmp_path)
+    node.living.discard(node.server)
+    monkeypatch.setattr(process.time, "sleep", lambda _: node.server_dies(signal=9))
+    said = process.why_ended(node, str(tmp_path), running, 0.1)
+    assert said == "the server was ended by signal 9"
+
+
+def test_a_supervisor_that_never_says_how_it_ended_is_not_awaited_for_ever(
+    node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start(node, tmp_path)
+    node.living.discard(node.server)
+    monkeypatch.setattr(process, "END_S", 0.0)
+    said = process.why_ended(node, str(tmp_path), running, 0.1)
+    assert said == "the server's process is gone"
 
 
 def test_a_state_keeps_what_is_not_known_here(node: FakeNode, tmp_path: Path) -> None:

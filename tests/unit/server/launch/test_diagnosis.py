@@ -1,0 +1,49 @@
+"""What the logs of a lost server are taken to say."""
+
+from pathlib import Path
+
+import pytest
+
+from servemap.server.launch import process
+from servemap.server.launch.diagnosis import why_lost
+from tests.fakes import FakeNode, campaign, fake_context
+
+CAUSE = "worker 1 died unexpectedly (exit code: -9)\n"
+STOPPED = "llamaserve: stopped by SIGTERM\n"
+SAID = "A process of the server was killed with SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "begins"),
+    [
+        (CAUSE, None, [SAID]),
+        (STOPPED, None, []),
+        ("hello\n", None, []),
+        (CAUSE, {"signal": 9}, [SAID]),
+        (STOPPED, {"signal": 9}, []),
+        ("hello\n", {"signal": 9}, []),
+        ("hello\n", {"code": 1}, ["last lines of its log: hello"]),
+        (STOPPED, {"code": 1}, ["The server was told to stop"]),
+    ],
+)
+def test_who_tells_why_a_server_was_lost(
+    log: str,
+    end: dict[str, int] | None,
+    begins: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    node = FakeNode()
+    node.server_log = log
+    context = fake_context(node, campaign())
+    running = process.start(
+        node, context.workdir("n1"), boot_id="b", variant="baseline", fingerprint="f", port=1,
+        argv=["serve"], env={}, secrets={}, cwd=None, ttl_s=60, grace_s=1,
+    )  # fmt: skip
+    if end is not None:
+        node.server_dies(**end)
+    said = why_lost(context, "baseline", {"n1": running})
+    assert len(said) == len(begins)
+    for text, begin in zip(said, begins, strict=True):
+        assert text.startswith(begin)
