@@ -32,7 +32,7 @@ _KV_WHOLE = re.compile(r"KV Cache is allocated\..*KV size: (?P<gb>[\d.]+) GB")
 _GRAPHS = re.compile(
     r"Capture (?:[\w ]*)?cuda graph end\..*mem usage=(?P<gb>[\d.]+) GB", re.IGNORECASE
 )
-_END = re.compile(r"max_total_num_tokens=\d+.*available_[cg]pu_mem=(?P<left>[\d.]+) GB")
+_END = re.compile(r"max_total_num_tokens=\d+.*available_(?P<of>[cg]pu)_mem=(?P<left>[\d.]+) GB")
 _NOTE = re.compile(
     r"[Cc]uda graph is disabled|Falling back to|will fallback to|is reset to|is adjusted to"
     r"|is disabled because|might be overridden|is turned off|Disable (?:cuda|chunked|radix)",
@@ -182,9 +182,12 @@ def notes(log_text: str) -> tuple[str, ...]:
 def memory(log_text: str) -> tuple[RankMemory, ...]:
     """Return what each rank holds; a rank is named as in the log, the only one `TP0`.
 
-    A draft model's weights, cache and graphs are counted with those of the model.
+    A draft model's weights, cache and graphs are counted with those of the model. All but the cache
+    is what was taken from free memory meanwhile: without a card that is the machine's, from which
+    other programs take too, so nothing is said of it.
     """
     ranks: dict[str, dict[str, float]] = {}
+    on_card = True
     for line in plain_lines(log_text):
         named = _RANK.match(line)
         parts = ranks.setdefault(named["rank"].strip() if named else "TP0", {})
@@ -200,6 +203,11 @@ def memory(log_text: str) -> tuple[RankMemory, ...]:
             _add(parts, "graphs", _gb(found["gb"]))
         elif found := _END.search(line):
             parts["left"] = _gb(found["left"])
+            on_card = found["of"] == "gpu"
+    if not on_card:
+        ranks = {
+            name: {"kv": parts["kv"]} if "kv" in parts else {} for name, parts in ranks.items()
+        }
     return tuple(_rank(name, ranks[name]) for name in sorted(ranks, key=by_number) if ranks[name])
 
 
