@@ -25,7 +25,10 @@ def mapped(pids: List[int]) -> Set[str]:
     (sem_open(3) of glibc gives it the lasting one as a second). A container's /dev/shm is another
     device, whose inodes have the same numbers.
     """
-    device = os.stat(FOLDER).st_dev
+    try:
+        device = os.stat(FOLDER).st_dev
+    except OSError:
+        return set()
     here = "%02x:%02x" % (os.major(device), os.minor(device))
     found: Set[int] = set()
     for pid in pids:
