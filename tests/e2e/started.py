@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from servemap.onnode.segments import mapped
 from servemap.server.context import Context
 from servemap.server.hold import session
 from servemap.server.launch import boots
@@ -17,24 +18,21 @@ from servemap.server.launch.served import Served
 from servemap.server.not_run import NotRunError
 
 
-def shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
-
-
 @contextmanager
 def begun(context: Context) -> Iterator[None]:
     """A session; after it nothing of the server is left, whatever happened to it."""
-    before = shared_memory()
     session._ended.clear()
     session.begin(context)
+    used: set[str] = set()
     try:
         yield
+        used |= mapped([one.pid for one in marked(starts(context))])
     finally:
         session.end(context, "the campaign ended", [])
         while session._run_lock:
             session._run_lock.pop().close()
     assert [" ".join(one.cmdline()) for one in marked(starts(context))] == []
-    assert {name for name in shared_memory() - before if "sglang" in name} == set()
+    assert [path for path in used if Path(path).exists()] == []
 
 
 def starts(context: Context) -> set[str]:

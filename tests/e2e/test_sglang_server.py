@@ -164,8 +164,16 @@ def test_a_model_folder_without_a_tokenizer(model: Path, tmp_path: Path) -> None
     assert "tokenizer" in str(said)
 
 
-def test_more_memory_than_there_is(model: Path) -> None:
-    context = sglang(model, settings={"memory_fraction": 1.0, "cuda_graph": False})
-    assert "the process ended" in str(refused(context))
-    assert "memory" in log_of(context)
+def test_more_memory_than_there_is(model: Path, tmp_path: Path) -> None:
+    """The limit is a real one of the kernel, below what the cache asks for at once."""
+    limited = tmp_path / "python"
+    limited.write_text(f'#!/bin/sh\nulimit -v 6291456\nexec {need("sglang")} "$@"\n')
+    limited.chmod(0o755)
+    args = {name: value for name, value in ARGS.items() if name != "max-total-tokens"}
+    settings = {"memory_fraction": 0.95, "cuda_graph": False}
+    context = sglang(model, python=str(limited), args=args, settings=settings)
+    said = str(refused(context))
+    assert "the process ended" in said
+    assert "memory" in said.split("last line")[-1]
+    assert "can't allocate memory" in log_of(context)
     assert marked(starts(context)) == []
