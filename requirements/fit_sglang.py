@@ -1,4 +1,4 @@
-"""Fit SGLang's environment to a processor: two things that its packages ask for and that are not there.
+"""Fit SGLang's environment to a machine without a card: two things that its packages then miss.
 
 torchvision, which SGLang imports for every model, is built for CUDA: with the CPU build of torch
 its library does not load, and it then fails to describe two operators that only that library
