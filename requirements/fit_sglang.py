@@ -11,12 +11,12 @@ Usage: PYTHON requirements/fit_sglang.py, with the environment's own interpreter
 import sysconfig
 from pathlib import Path
 
-DECLARED = '''
+DECLARED = """
 if not _has_ops():
     _declared = torch.library.Library("torchvision", "DEF")
     for _name in ("nms", "qnms"):
         _declared.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-'''
+"""
 
 packages = Path(sysconfig.get_path("purelib"))
 extension = packages / "torchvision" / "extension.py"
