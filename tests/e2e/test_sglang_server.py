@@ -60,7 +60,7 @@ def sglang(model: Path, **server: Any) -> Context:
             variables=[],
             variants=[{"id": "baseline"}],
             cases=[{"id": "c", "isl": 64, "osl": 8, "concurrency": 2, "num_prompts": 4}],
-            policy={"stop_grace_s": 15, "start_timeout_s": 120},
+            policy={"stop_grace_s": 15, "start_timeout_s": 120, "on_unhealthy": "relaunch"},
         )
     )
 
