@@ -1,13 +1,14 @@
 # make demo: a whole campaign on this machine. make test: what CI runs. make lab: a campaign on two
 # machines over ssh, in namespaces of this one (root). make demo-vllm: one with vLLM's build for CPUs
-# (CPython 3.11, x86_64; 2.5 GB), which make vllm installs. All set up what is missing.
+# (CPython 3.11, x86_64; 2.5 GB), which make vllm installs. make demo-sglang: one with SGLang on the
+# processor (the same; 3.4 GB), which make sglang installs. All set up what is missing.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
 
-.PHONY: demo demo-vllm vllm lab test lint bench clean
+.PHONY: demo demo-vllm demo-sglang vllm sglang lab test lint bench clean
 
 $(VENV)/.base: requirements/base.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -46,6 +47,23 @@ demo-vllm: .vllm/.installed .vllm/model
 	$(BIN)/snakemake --cores $(CORES) --quiet all --configfile config/vllm.yaml
 	$(BIN)/servemap table vllm
 
+.sglang/.installed: requirements/sglang.txt requirements/fit_sglang.py
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "SGLang is locked for Python 3.11: make PYTHON=python3.11 sglang")'
+	test -x .sglang/venv/bin/python || $(PYTHON) -m venv .sglang/venv
+	.sglang/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/sglang.txt
+	.sglang/venv/bin/python requirements/fit_sglang.py
+	touch $@
+
+.sglang/model: $(VENV)/.base
+	$(BIN)/python -m servemap.engines.embedded.tiny_hf $@
+	touch $@
+
+sglang: .sglang/.installed
+
+demo-sglang: .sglang/.installed .sglang/model
+	$(BIN)/snakemake --cores $(CORES) --quiet all --configfile config/sglang.yaml
+	$(BIN)/servemap table sglang
+
 # The tests' own harness makes the machines, so pytest and its like are needed.
 lab: $(VENV)/.dev
 	$(BIN)/python -m tests.lab .lab
@@ -66,4 +84,4 @@ bench: $(VENV)/.base
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .demo .lab .vllm .snakemake
+	rm -rf $(VENV) .demo .lab .vllm .sglang .snakemake

@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List, Set, Tuple
 
 from .ident import all_stats
 from .sweep import marked
@@ -19,17 +19,40 @@ FOLDER = "/dev/shm/"
 
 
 def mapped(pids: List[int]) -> Set[str]:
-    """Return the files of /dev/shm that processes map, as far as this user may look into them."""
-    found: Set[str] = set()
+    """Return the files of /dev/shm that processes map, as far as this user may look into them.
+
+    A file is known by its inode: a semaphore is mapped under a name that is then taken away
+    (sem_open(3) of glibc gives it the lasting one as a second). A container's /dev/shm is another
+    device, whose inodes have the same numbers.
+    """
+    try:
+        device = os.stat(FOLDER).st_dev
+    except OSError:
+        return set()
+    here = "%02x:%02x" % (os.major(device), os.minor(device))
+    found: Set[int] = set()
     for pid in pids:
         try:
             with open("/proc/%d/maps" % pid, encoding="utf-8", errors="surrogateescape") as handle:
                 lines = handle.read().split("\n")
         except OSError:
             continue
-        paths = [line.split(None, 5)[5] for line in lines if FOLDER in line]
-        found.update(path for path in paths if path.startswith(FOLDER))
-    return {path for path in found if not path.endswith(" (deleted)")}
+        rows = [line.split(None, 5) for line in lines if FOLDER in line]
+        found.update(int(row[4]) for row in rows if row[3] == here)
+    return {path for path, inode in files() if inode in found}
+
+
+def files() -> List[Tuple[str, int]]:
+    """Return the files of /dev/shm with their inodes."""
+    found: List[Tuple[str, int]] = []
+    for folder, _, names in os.walk(FOLDER):
+        for name in names:
+            path = os.path.join(folder, name)
+            try:
+                found.append((path, os.lstat(path).st_ino))
+            except OSError:
+                continue
+    return found
 
 
 def read(path: str) -> Dict[str, int]:

@@ -247,3 +247,38 @@ def test_recorded_memory() -> None:
     assert [round((size or 0) / GIB, 2) for size in sizes] == [69.14, 33.18, 6.29, 0.53]
     ranks = ENGINE.memory((folder / "017_sglang_ascend_pd_prefill_error.log").read_text())
     assert [rank.rank for rank in ranks] == [f"TP{n} EP{n}" for n in range(16)]
+
+
+# Of a server without a card that was started here with `--device cpu --context-length 2048
+# --max-total-tokens 32768`; the answer is shortened to what is read, the log to its first requests.
+RECORDED = Path(__file__).with_name("recorded")
+
+
+def test_what_it_recorded_of_itself_without_a_card() -> None:
+    """Nothing was said of graphs and of requests at once: the arguments' word is not enough."""
+    log = (RECORDED / "sglang_0.5.23_cpu.log").read_text()
+    info = json.loads((RECORDED / "sglang_0.5.23_cpu_server_info.json").read_text())
+    printed = {
+        "context": 2048, "tp": 1, "dp": 1, "pp": 1, "ep": 1, "memory_fraction": 0.716,
+        "max_active": 4096, "kv_dtype": "auto", "attention_backend": "torch_native",
+        "moe_backend": "auto", "page_size": 1, "dtype": "float32", "prefix_cache": True,
+        "chunked_prefill": True, "max_batched_tokens": 4096, "cuda_graph": True,
+        "kv_tokens": 32768,
+    }  # fmt: skip
+    assert ENGINE.read_back(log, None, {}).settings == printed
+    said = printed | {"cuda_graph": False}
+    for text in (log, ""):
+        assert ENGINE.read_back(text, None, {"server_info": info}).settings == said
+    found = ENGINE.read_back(log, None, {"server_info": info})
+    assert found.engine_version == "0.5.23"
+    assert found.notes == (
+        "The current platform does not support Intel AMX, will fallback to torch_native backend.",
+    )
+    (rank,) = ENGINE.memory(log)
+    assert rank == RankMemory("TP0", kv_bytes=2 * round(0.06 * GIB))
+
+
+@pytest.mark.parametrize("states", [None, {}, [], [None], [{"decode_cuda_graph_bs": None}]])
+def test_schedulers_that_say_nothing_change_nothing(states: Any) -> None:
+    found = ENGINE.read_back("", None, {"server_info": {**INFO, "internal_states": states}})
+    assert found.settings == ENGINE.read_back("", None, {"server_info": INFO}).settings

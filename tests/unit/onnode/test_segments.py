@@ -1,5 +1,7 @@
+import _multiprocessing
 import json
 import mmap
+import os
 import subprocess
 import sys
 import uuid
@@ -57,6 +59,19 @@ def test_what_a_start_maps_is_removed_once_nobody_does(
     assert segments.remove(note) == {"removed": [str(segment)], "kept": []}
     assert not segment.exists()
     assert segments.remove(note) == {"removed": [], "kept": []}
+
+
+def test_a_semaphore_is_known_by_its_lasting_name(tmp_path: Path) -> None:
+    """Python unlinks the one of a lock at once unless processes are to find it by name."""
+    name = f"/servemap-test-{uuid.uuid4()}"
+    path = Path(f"/dev/shm/sem.{name[1:]}")
+    semaphore = _multiprocessing.SemLock(0, 1, 1, name, False)
+    try:
+        assert str(path) in segments.mapped([os.getpid()])
+        assert str(path) not in segments.mapped([os.getppid()])
+    finally:
+        _multiprocessing.sem_unlink(name)
+    assert semaphore.name == name
 
 
 def test_another_file_of_the_name_and_other_folders_stay(segment: Path, tmp_path: Path) -> None:
