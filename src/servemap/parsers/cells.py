@@ -1,0 +1,118 @@
+"""Values in the cells of tables that are meant for people: numbers, units, and what is missing."""
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import yaml
+
+_MISSING = frozenset(
+    {"", "-", "--", "n/a", "na", "nan", "inf", "-inf", "none", "null", "unknown", "err!", "error"}
+)
+# Twenty digits hold every 64-bit counter; longer ones are no measurement.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_DECIMAL = re.compile(r"[+-]?[0-9]{0,20}[.,][0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?")
+_EXPONENT = re.compile(r"[+-]?[0-9]{1,20}\.?[eE][+-]?[0-9]{1,2}")
+_QUANTITY = re.compile(r"([+-]?[0-9][0-9.,eE+-]{0,60})[ \t]*([^0-9\s.,][^\s]{0,20})?")
+
+Number = int | float
+
+
+class Quantity(NamedTuple):
+    """A number with the unit that stood behind it, None where none did."""
+
+    value: Number
+    unit: str | None
+
+
+def is_missing(cell: str) -> bool:
+    """Return whether a cell says that there is no value: N/A, -, [Not Supported], <not counted>."""
+    word = cell.strip()
+    return (
+        word.casefold() in _MISSING
+        or word[:4].casefold() in ("n/a ", "n/a(")
+        or (word.startswith("[") and word.endswith("]"))
+        or (word.startswith("<") and word.endswith(">"))
+    )
+
+
+def number(cell: str) -> Number | None:
+    """Return the number in a cell, or None where it holds anything else.
+
+    A comma is a decimal mark, as in the output of a localised tool; digits are never grouped
+    here. Whole numbers without a mark are int.
+    """
+    word = cell.strip()
+    if _INTEGER.fullmatch(word):
+        return int(word)
+    if _DECIMAL.fullmatch(word) or _EXPONENT.fullmatch(word):
+        return float(word.replace(",", "."))
+    return None
+
+
+def quantity(cell: str) -> Quantity | None:
+    """Return a number and its unit (`66W`, `40 C`, `8 %`), or None where the cell holds none."""
+    match = _QUANTITY.fullmatch(cell.strip())
+    value = number(match[1]) if match else None
+    return None if match is None or value is None else Quantity(value, match[2])
+
+
+def value(cell: str) -> Number | str | None:
+    """Return a cell as a number, as text, or as None where the value is missing."""
+    if is_missing(cell):
+        return None
+    found = number(cell)
+    return cell.strip() if found is None else found
+
+
+class Unit(NamedTuple):
+    """How a unit is kept: the ending of the key, and the factor of the values."""
+
+    suffix: str
+    factor: Number
+
+
+@cache
+def _units() -> dict[str, Unit]:
+    text = files("servemap.parsers").joinpath("units.yaml").read_text(encoding="utf-8")
+    table: dict[str, dict[str, Number]] = yaml.safe_load(text)
+    return {
+        spelling: Unit(suffix, factor)
+        for suffix, spellings in table.items()
+        for spelling, factor in spellings.items()
+    }
+
+
+def unit(spelling: str | None) -> Unit | None:
+    """Return how a unit is kept (`MiB`: `bytes`, times 1048576), or None for an unknown one."""
+    return None if spelling is None else _units().get(spelling.strip())
+
+
+def scaled(amount: Number | None, factor: Number) -> Number | None:
+    """Return `amount` times `factor`; the binary noise of a decimal fraction is rounded away."""
+    if amount is None or factor == 1:
+        return amount
+    product = amount * factor
+    return float(f"{product:.15g}") if isinstance(product, float) else product
+
+
+def key(name: str) -> str:
+    """Return a heading as a key: `GPU use (%)` becomes `gpu_use`, with letters and digits only."""
+    return re.sub(r"[^0-9a-z]+", "_", re.sub(r"\([^)]*\)", "", name).casefold()).strip("_")
+
+
+def with_unit(name: str, spelling: str | None, cell: str) -> tuple[str, Any]:
+    """Return the key and the value of a cell whose heading names a unit.
+
+    A unit inside the cell must be the same one. A known unit ends the key and scales the value;
+    with an unknown one the cell stays text.
+    """
+    kept = unit(spelling)
+    if kept is None:
+        return key(name), value(cell)
+    name = f"{key(name)}_{kept.suffix}"
+    found = quantity(cell)
+    if found is None or found.unit not in (None, spelling):
+        return name, None
+    return name, scaled(found.value, kept.factor)
