@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-_MISSING = frozenset(
-    {"", "-", "--", "n/a", "na", "nan", "inf", "-inf", "none", "null", "unknown", "err!", "error"}
-)
+_MISSING = frozenset({
+    *("", "-", "--", "n/a", "na", "nan", "-nan", "inf", "-inf", "none", "null", "unknown", "err!"),
+    *("error", "unknown error", "not supported", "not available", "insufficient permissions"),
+    *("gpu is lost", "requested functionality has been deprecated"),
+})  # fmt: skip
 # Twenty digits hold every 64-bit counter; longer ones are no measurement.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,20}[.,][0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?")
@@ -59,11 +61,15 @@ def quantity(cell: str) -> Quantity | None:
 
 
 def value(cell: str) -> Number | str | None:
-    """Return a cell as a number, as text, or as None where the value is missing."""
+    """Return a cell as a number, as text, or as None where the value is missing.
+
+    Digits behind a leading zero (`0000`, `01`) are an identifier and stay text.
+    """
     if is_missing(cell):
         return None
-    found = number(cell)
-    return cell.strip() if found is None else found
+    word = cell.strip()
+    found = None if word[:1] == "0" and word[1:2].isdigit() else number(word)
+    return word if found is None else found
 
 
 class Unit(NamedTuple):
