@@ -3,7 +3,7 @@
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -104,21 +104,29 @@ def scaled(amount: Number | None, factor: Number) -> Number | None:
 
 
 def key(name: str) -> str:
-    """Return a heading as a key: `GPU use (%)` becomes `gpu_use`, with letters and digits only."""
-    return re.sub(r"[^0-9a-z]+", "_", re.sub(r"\([^)]*\)", "", name).casefold()).strip("_")
+    """Return a heading as a key: lower case, with `_` for everything but letters and digits."""
+    return re.sub(r"[^0-9a-z]+", "_", name.casefold()).strip("_")
 
 
-def with_unit(name: str, spelling: str | None, cell: str) -> tuple[str, Any]:
-    """Return the key and the value of a cell whose heading names a unit.
+def heading(name: str) -> tuple[str, Unit | None]:
+    """Return key and unit of a heading that ends with a unit: `GPU use (%)`, `Voltage (mV)`."""
+    head, bracket, rest = name.strip().rstrip(":").rpartition("(")
+    kept = unit(rest.removesuffix(")")) if bracket and rest.endswith(")") else None
+    return (f"{key(head)}_{kept.suffix}", kept) if kept else (key(name), None)
 
-    A unit inside the cell must be the same one. A known unit ends the key and scales the value;
-    with an unknown one the cell stays text.
+
+def headed(name: str, cell: str) -> tuple[str, Number | str | None]:
+    """Return key and value of a cell whose unit stands in its heading, in itself, or in both.
+
+    `GPU use (%)`: `99%` gives `gpu_use_percent`, 99.
     """
-    kept = unit(spelling)
+    named, kept = heading(name)
+    found = quantity(cell.strip().removeprefix("(").removesuffix(")"))
+    inside = unit(found.unit) if found else None
+    if kept is None and found and inside:
+        return f"{named}_{inside.suffix}", scaled(found.value, inside.factor)
     if kept is None:
-        return key(name), value(cell)
-    name = f"{key(name)}_{kept.suffix}"
-    found = quantity(cell)
-    if found is None or found.unit not in (None, spelling):
-        return name, None
-    return name, scaled(found.value, kept.factor)
+        return named, value(cell)
+    if found is None or (found.unit and (inside is None or inside.suffix != kept.suffix)):
+        return named, None
+    return named, scaled(found.value, (inside or kept).factor)
