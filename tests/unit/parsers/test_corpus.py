@@ -15,9 +15,7 @@ for module in Path(__file__).parent.glob("test_corpus_*.py"):
 # Read by other tests, not by `servemap parse`.
 ELSEWHERE = ("server_logs/", "kineto_traces/", "kineto_full/", "nsys/", "bench_results/", "own/")
 # What no kind reads yet.
-NOT_YET = ("nccl_logs/", "nccl_tests/", "p2p_bandwidth/", "hca/", "server_metrics/",
-           "nvidia_smi/", "dcgm/", "vendor_smi/", "sysstat/", "telemetry_jsonl/",
-           "telemetry_prom/")  # fmt: skip
+NOT_YET = ("nccl_logs/", "nccl_tests/", "p2p_bandwidth/", "hca/", "server_metrics/")
 SAMPLES = [(file, kind) for file, kinds in TESTED.items() for kind in kinds]
 
 

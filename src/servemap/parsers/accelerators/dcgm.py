@@ -181,11 +181,11 @@ def parse_dcgmi_discovery(text: str) -> Extract:
     for line, row in numbered(text):
         if count := _COUNT.fullmatch(row):
             found[count[2]] = int(count[1])
-        elif row.lstrip().startswith("| ") and "ID" in row and ":" not in row:
+        elif row.lstrip().startswith("|") and "ID" in row and ":" not in row:
             in_gpus = "GPU ID" in row
+        elif row.lstrip().startswith("|") and not in_gpus:
+            continue
         elif cell := _CELL.fullmatch(row.strip()[:400]):
-            if not in_gpus:
-                continue
             if cell[1]:
                 gpus.append({"id": int(cell[1][:9])})
             if gpus:
