@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemap.model.errors import ParseError
@@ -80,12 +80,14 @@ def test_an_unknown_kind_and_bad_inputs_are_said_in_words(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
 @given(raw=st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_nothing_but_its_own_error_on_anything(kind, raw) -> None:
     tolerant(kind, raw)
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
 @given(data=st.data())
 def test_nothing_but_its_own_error_on_texts_that_are_cut_mixed_or_garbled(kind, data) -> None:
     foreign = data.draw(st.sampled_from(ALL))[1]
@@ -111,6 +113,7 @@ def test_nothing_but_its_own_error_on_texts_that_are_cut_mixed_or_garbled(kind, 
 
 
 @pytest.mark.parametrize(("kind", "raw"), ALL)
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_text_that_is_cut_holds_no_number_that_the_whole_has_not(kind, raw, data) -> None:
     whole = numbers(extract(kind, raw).data)
