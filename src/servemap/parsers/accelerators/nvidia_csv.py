@@ -1,0 +1,114 @@
+"""nvidia-smi --query-gpu and --query-compute-apps as csv."""
+
+import re
+from typing import Any
+
+from servemap.parsers.accelerators.nvidia_fields import Column, column, make_column, says_failure
+from servemap.parsers.cells import is_missing, quantity, unit
+from servemap.parsers.clean import cut_line, numbered
+from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.records import Skipped
+
+_HEADING = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]*\])?")
+# A name of nvidia-smi's has a dot, an underscore or a unit, or is one of these.
+_PLAIN_NAMES = {"timestamp", "name", "count", "index", "serial", "uuid", "pstate", "pid"}
+# May hold commas itself, as nvidia-smi does not quote.
+_FREE_TEXT = "process_name"
+
+
+def parse_csv(text: str) -> Extract:
+    """Fields per GPU, or per process, one row a sample.
+
+    `rows`: {key: value} with the names of the query, dots as `_`, and the unit of the heading:
+    `memory_used_bytes`, `utilization_gpu_percent`, `power_draw_watts`, `clocks_sm_mhz`,
+    `temperature_gpu_celsius`. Without a heading line (`noheader`) the columns cannot be known and
+    are `column_1` and so on, with the units that stand in their cells. `timestamp` is the node's
+    local time as printed. `error` is what nvidia-smi said instead of values, else null; then
+    `rows` is null if there are none.
+
+    Raises:
+        ParseError: there is neither a row of at least two cells nor a message of nvidia-smi.
+    """
+    columns: list[Column] | None = None
+    heading: list[str] = []
+    rows: list[dict[str, Any]] = []
+    loose: list[list[str]] = []
+    skipped: list[Skipped] = []
+    error: str | None = None
+    unended = cut_line(text)
+    for line, row in numbered(text):
+        cells = _cells(row)
+        if (columns is None or len(cells) != len(columns)) and says_failure(row):
+            error = error or row.strip()
+        elif _is_heading(cells) and (len(cells) > 1 or columns is None):
+            if cells != heading:
+                heading = cells
+                columns = [column(cell) for cell in cells]
+        elif columns is None:
+            has_value = any(quantity(cell) or is_missing(cell) for cell in cells)
+            if line == unended and not _unit_of(cells[-1]):
+                skipped.append(Skipped(line, "cut in the last cell"))
+                cells[-1] = ""
+            if len(cells) > 1 and has_value and (not loose or len(cells) == len(loose[0])):
+                loose.append(cells)
+            else:
+                skipped.append(Skipped(line, "no row of cells"))
+        else:
+            whole = _fit(cells, columns)
+            ending = columns[-1].spelling or "no unit"
+            if whole is not None and line == unended and _unit_of(whole[-1]) != ending:
+                skipped.append(Skipped(line, "cut in the last cell"))
+                whole[-1] = ""
+            if whole is None:
+                skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
+            else:
+                rows.append(_row(columns, whole))
+    rows = [*_without_heading(loose), *rows]
+    if not rows and error is None and columns is None:
+        raise foreign("nvidia-smi csv", "heading line and no row of cells")
+    return Extract({"rows": rows if rows or error is None else None, "error": error}, skipped)
+
+
+def _is_heading(cells: list[str]) -> bool:
+    return all(map(_HEADING.fullmatch, cells)) and any(
+        cell in _PLAIN_NAMES or any(mark in cell for mark in "._[") for cell in cells
+    )
+
+
+def _cells(row: str) -> list[str]:
+    separator = ", " if ", " in row else ","
+    return [cell.strip() for cell in (row + " " if row.endswith(",") else row).split(separator)]
+
+
+def _fit(cells: list[str], columns: list[Column]) -> list[str] | None:
+    """Return as many cells as there are columns, or None; a free text takes the surplus."""
+    surplus = len(cells) - len(columns)
+    if surplus == 0:
+        return cells
+    names = [each.key for each in columns]
+    if surplus > 0 and names.count(_FREE_TEXT) == 1:
+        at = names.index(_FREE_TEXT)
+        joined = ", ".join(cells[at : at + surplus + 1])
+        return [*cells[:at], joined, *cells[at + surplus + 1 :]]
+    return None
+
+
+def _row(columns: list[Column], cells: list[str]) -> dict[str, Any]:
+    return {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}
+
+
+def _unit_of(cell: str) -> str | None:
+    """Return the unit that a cell ends with, None for a cell without a known one."""
+    found = quantity(cell)
+    return found.unit if found and unit(found.unit) else None
+
+
+def _without_heading(loose: list[list[str]]) -> list[dict[str, Any]]:
+    if not loose:
+        return []
+    columns: list[Column] = []
+    for number, cells in enumerate(zip(*loose, strict=True), start=1):
+        spellings = {found.unit for found in map(quantity, cells) if found}
+        spelling = next(iter(spellings)) if len(spellings) == 1 else None
+        columns.append(make_column(f"column_{number}", spelling))
+    return [_row(columns, cells) for cells in loose]

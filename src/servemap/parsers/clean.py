@@ -1,0 +1,51 @@
+"""Making recorded output plain: encodings, terminal codes, line ends, the indent of a document."""
+
+import codecs
+import re
+from collections.abc import Iterator
+
+# ECMA-48: control sequences, operating system commands, and other escapes of two characters.
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
+# What a terminal would not show, tab and line feed excepted.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def clean(raw: bytes) -> str:
+    """Return the text of `raw`: lines end with a line feed, without what only a terminal obeys.
+
+    UTF-8, or UTF-16 with a byte order mark (PowerShell's redirection). Bytes that are no text
+    become U+FFFD. An indent that all lines have (a listing in a document) is removed.
+    """
+    encoding = "utf-16" if raw.startswith(_UTF16) else "utf-8-sig"
+    text = raw.decode(encoding, errors="replace")
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _without_indent(_CONTROL.sub("", text))
+
+
+def _without_indent(text: str) -> str:
+    first = text.lstrip("\n")[:1]
+    if first not in (" ", "\t"):
+        return text
+    lines = [line.rstrip() for line in text.split("\n")]
+    indents = {line[: len(line) - len(line.lstrip())] for line in lines if line}
+    indent = min(indents, key=len, default="")
+    if not all(other.startswith(indent) for other in indents):
+        return text
+    return "\n".join(line[len(indent) :] for line in lines)
+
+
+def cut_line(text: str) -> int:
+    """Return the number of a last line that has no line end, and so may be cut; else 0."""
+    return 0 if text.endswith("\n") else text.count("\n") + 1
+
+
+def numbered(text: str) -> Iterator[tuple[int, str]]:
+    """Yield every line that is not blank with its number (1-based), without trailing blanks."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        stripped = line.rstrip()
+        if stripped:
+            yield number, stripped
