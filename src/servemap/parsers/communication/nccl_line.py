@@ -1,0 +1,73 @@
+"""Lines of NCCL's and RCCL's own log, also where several writers share one file."""
+
+import re
+from typing import NamedTuple
+
+# What launchers put before a line: srun -l, mpirun --tag-output, mpiexec -l, kubectl --prefix.
+_TAG = re.compile(
+    r"\s{0,8}(?:\[([\w.@-]{1,99},\d{1,7})\]<std(?:out|err|diag)>:|(\d{1,6}): ?"
+    r"|\[(\d{1,6})\] (?=[\s#\w])|\[(pod/[\w./-]{1,200})\] )"
+)
+_MARK = re.compile(r"(?:^|(?<=\s))NCCL (INFO|WARN|ABORT|TRACE|CALL)(?: |$)")
+# HOST:PID:TID [DEVICE] FILE:LINE (FUNCTION), as ncclDebugLogV of NCCL's src/debug.cc writes it.
+_HEAD = re.compile(
+    r"(?<!\S)(?P<host>[^\s:]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10})"
+    r"(?: \[(?P<device>-?\d{1,4})\])?"
+    r"(?: [\d.]{1,30})?(?: (?P<place>[^\s:]{1,200}:\d{1,7}))?(?: \([^\s()]{1,200}\))? ?$"
+)
+_HEAD_LENGTH = 900
+
+
+class NcclLine(NamedTuple):
+    """One message of one process.
+
+    `lead` is what other writers left before it in the same line; the last of its characters may be
+    the first ones of `host`, where both touch. `host`, `pid` and `device` are None where the head
+    of the line was cut off.
+    """
+
+    level: str
+    message: str
+    lead: str
+    host: str | None
+    pid: int | None
+    device: int | None
+    place: str | None
+
+
+def untag(line: str) -> tuple[str, str]:
+    """Return what a launcher wrote before a line (a rank, a pod; else empty) and the rest."""
+    match = _TAG.match(line)
+    if match is None:
+        return "", line
+    return next(filter(None, match.groups()), ""), line[match.end() :]
+
+
+def nccl_lines(line: str) -> list[NcclLine]:
+    """Return the messages of NCCL in a line: none, one, or several that ran into each other."""
+    if "NCCL " not in line:
+        return []
+    marks = list(_MARK.finditer(line))
+    heads = []
+    for mark, before in zip(marks, [0, *(mark.end() for mark in marks)], strict=False):
+        start = max(before, mark.start() - _HEAD_LENGTH)
+        heads.append((_HEAD.search(line[start : mark.start()]), start, before))
+    found = []
+    for number, (mark, (head, start, before)) in enumerate(zip(marks, heads, strict=True)):
+        end = len(line)
+        if number + 1 < len(marks):
+            next_head, next_start, _ = heads[number + 1]
+            end = next_start + next_head.start() if next_head else marks[number + 1].start()
+        lead = line[before : start + head.start() if head else mark.start()] if not number else ""
+        found.append(
+            NcclLine(
+                level=mark[1],
+                message=line[mark.end() : end].strip(),
+                lead=lead,
+                host=head["host"] if head else None,
+                pid=int(head["pid"]) if head else None,
+                device=int(head["device"]) if head and head["device"] else None,
+                place=head["place"] if head else None,
+            )
+        )
+    return found
