@@ -1,6 +1,7 @@
 """Lines of NCCL's and RCCL's own log, also where several writers share one file."""
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 # What launchers put before a line: srun -l, mpirun --tag-output, mpiexec -l, kubectl --prefix.
@@ -71,3 +72,26 @@ def nccl_lines(line: str) -> list[NcclLine]:
             )
         )
     return found
+
+
+def separated(messages: list[NcclLine], hosts: Collection[str]) -> list[NcclLine]:
+    """Return the messages of one line with the names of their hosts set right.
+
+    Where two messages touch, the end of the first stands before the host of the second; the hosts
+    that other lines named tell them apart.
+    """
+    found: list[NcclLine] = []
+    for message in messages:
+        host = message.host
+        if (found or message.lead) and host and host not in hosts:
+            end = before_host(host, hosts)
+            if end and found:
+                found[-1] = found[-1]._replace(message=f"{found[-1].message} {end}")
+            message = message._replace(host=None if end is None else host[len(end) :])
+        found.append(message)
+    return found
+
+
+def before_host(word: str, hosts: Collection[str]) -> str | None:
+    """Return what stands before the name of a known host at the end of `word`, None if none ends so."""
+    return next((word[:start] for start in range(len(word)) if word[start:] in hosts), None)

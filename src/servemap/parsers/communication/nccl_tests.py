@@ -8,7 +8,7 @@ from typing import Any
 from servemap.parsers.cells import number, scaled
 from servemap.parsers.clean import numbered
 from servemap.parsers.communication.collective import collective_of
-from servemap.parsers.communication.nccl_line import NcclLine, nccl_lines, untag
+from servemap.parsers.communication.nccl_line import NcclLine, before_host, nccl_lines, untag
 from servemap.parsers.communication.nccl_tests_json import read_json
 from servemap.parsers.communication.nccl_tests_rows import (
     Layout,
@@ -114,9 +114,9 @@ def _fragment(message: NcclLine, hosts: set[str]) -> str:
     host = message.host or ""
     if host in hosts or not message.lead.strip():
         return message.lead.strip()
-    for name in hosts:
-        if host.endswith(name):
-            return message.lead + host[: -len(name)]
+    end = before_host(host, hosts)
+    if end is not None:
+        return message.lead + end
     match = _NUMBER_BEFORE_A_NAME.match(host)
     return message.lead + (match[0] if match else "")
 

@@ -49,9 +49,7 @@ def read_json(text: str) -> Extract:
         "process": "",
         "collective": program[1] if program else None,
         "collective_from": "name" if program else None,
-        "parameters": {
-            key: value for key, value in config.items() if integer(value) is not None
-        },
+        "parameters": {key: value for key, value in config.items() if integer(value) is not None},
         "ranks": max(ranks) + 1 if ranks else None,
         "nodes": len({device["host"] for device in devices}) if whole else None,
         "duplicate_ranks": sorted(rank for rank, times in ranks.items() if times > 1),
