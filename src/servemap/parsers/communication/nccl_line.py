@@ -93,5 +93,5 @@ def separated(messages: list[NcclLine], hosts: Collection[str]) -> list[NcclLine
 
 
 def before_host(word: str, hosts: Collection[str]) -> str | None:
-    """Return what stands before the name of a known host at the end of `word`, None if none ends so."""
+    """Return what stands before the known host with which `word` ends; None if it ends with none."""
     return next((word[:start] for start in range(len(word)) if word[start:] in hosts), None)

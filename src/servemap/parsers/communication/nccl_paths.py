@@ -1,17 +1,18 @@
-"""Connections between ranks as NCCL logs them: which path, over which device, within a node or not."""
+"""Connections between ranks as NCCL logs them: the path, the device, within a node or not."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 _LINK = re.compile(
-    r"(?:Channel|Ring) (?P<channel>\d{1,4})(?:/\d{1,4})? ?: (?P<source>\d{1,7})(?:\[[0-9a-f]{1,16}\])?"
+    r"(?:Channel|Ring) (?P<channel>\d{1,4})(?:/\d{1,4})? ?: "
+    r"(?P<source>\d{1,7})(?:\[[0-9a-f]{1,16}\])?"
     r" -> (?P<target>\d{1,7})(?:\[[0-9a-f]{1,16}\])?(?: \[(?P<direction>send|receive)\])?"
     r" via (?P<via>(?:NET|P2P|SHM)/.{1,120}?)(?: comm 0x[0-9a-f]{1,20} nRanks \d{1,7})?"
 )
 _COLLNET = re.compile(
-    r"CollNet (?P<channel>\d{1,4})(?:/\d{1,4})? ?: (?P<source>\d{1,7}) \[(?P<direction>send|receive)\]"
-    r" via (?P<via>COLLNET/.{1,120})"
+    r"CollNet (?P<channel>\d{1,4})(?:/\d{1,4})? ?: "
+    r"(?P<source>\d{1,7}) \[(?P<direction>send|receive)\] via (?P<via>COLLNET/.{1,120})"
 )
 _NET_DEVICE = re.compile(r"(\d{1,4})(?:\(\d{1,7}\))?")
 
