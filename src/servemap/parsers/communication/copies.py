@@ -104,7 +104,8 @@ def parse_cuda_bandwidth(text: str) -> Extract:
     """Bandwidth of copies by size, of the CUDA samples' bandwidthTest --csv.
 
     `rows`: `direction` (`H2D`, `D2H`, `D2D`), `memory` (`Pinned`, `Paged`, else null),
-    `size_bytes`, `bandwidth_bytes_per_s`, `devices`. The time is printed with too few digits to be of use.
+    `size_bytes`, `bandwidth_bytes_per_s`, `devices`. The time is printed with too few digits to be
+    of use.
 
     Raises:
         ParseError: there is no row.

@@ -93,5 +93,5 @@ def separated(messages: list[NcclLine], hosts: Collection[str]) -> list[NcclLine
 
 
 def before_host(word: str, hosts: Collection[str]) -> str | None:
-    """Return what stands before the known host with which `word` ends; None if it ends with none."""
+    """Return what stands before the known host with which `word` ends, or None."""
     return next((word[:start] for start in range(len(word)) if word[start:] in hosts), None)

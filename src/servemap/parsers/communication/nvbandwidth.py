@@ -19,6 +19,7 @@ _VERSION = {
     "Driver Version": "driver_version",
 }  # fmt: skip
 _DEVICE = re.compile(r"(?:Process +\d{1,6} \((.{1,120})\): device|Device) (\d{1,4}): (.{1,200})")
+_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,254}")
 _REMARKS = (
     "Built from Git version", "CUDA Driver Version", "MPI version", "NOTE:",
     "Performance can vary", "&&&& PERF",
@@ -31,8 +32,8 @@ def parse_nvbandwidth(text: str) -> Extract:
 
     `version`, `cuda_runtime_version`, `driver_version`, `devices` (`index`, `name`, `host`),
     `waived_without_name` (the text form does not name the tests that it waives) and `tests`:
-    `name`, `status` (`passed`, `waived`, `error`, `cut`), `message`, and `matrices` with `description`,
-    `copy` (`CE` for copy engines, `SM` for kernels, else null), labels of `columns` and `rows`, by
+    `name`, `status` (`passed`, `waived`, `error`, `cut`), `message`, and `matrices` with
+    `description`, `copy` (`CE` for copy engines, `SM` for kernels, else null), labels of `columns` and `rows`, by
     row `bandwidth_bytes_per_s` or `latency_s`, and `sum`, `min`, `max`, `average` in the same unit,
     null where they are not printed. Cells without a measurement are null; older versions print 0
     for the diagonal between cards.
@@ -44,6 +45,7 @@ def parse_nvbandwidth(text: str) -> Extract:
         return _from_json(text)
     found: dict[str, Any] = dict.fromkeys(_VERSION.values())
     found |= {"devices": [], "waived_without_name": 0, "tests": []}
+    host: str | None = None
     skipped: list[Skipped] = []
     tests: list[dict[str, Any]] = found["tests"]
     current: Matrix | None = None
@@ -66,7 +68,14 @@ def parse_nvbandwidth(text: str) -> Extract:
         elif status := _STATUS.fullmatch(text_of):
             _end(found, tests, status)
             current = None
-        elif not _read_head(found, text_of):
+        elif (
+            found["driver_version"]
+            and not (tests or found["devices"] or host)
+            and (_HOST.fullmatch(text_of))
+        ):
+            # Newer versions print the host above the cards.
+            host = text_of
+        elif not _read_head(found, host, text_of):
             skipped.append(Skipped(line, "no line of nvbandwidth"))
     if not tests and not found["waived_without_name"]:
         raise foreign("nvbandwidth", "line that begins with Running and a test's name")
@@ -95,13 +104,14 @@ def _end(found: dict[str, Any], tests: list[dict[str, Any]], status: re.Match[st
         found["waived_without_name"] += 1
 
 
-def _read_head(found: dict[str, Any], line: str) -> bool:
+def _read_head(found: dict[str, Any], host: str | None, line: str) -> bool:
     name, _, value = line.partition(":")
     if name in _VERSION:
         found[_VERSION[name]] = value.strip() or None
     elif device := _DEVICE.fullmatch(line):
-        index, host = int(device[2]), device[1]
-        found["devices"].append({"index": index, "name": device[3].strip(), "host": host})
+        found["devices"].append(
+            {"index": int(device[2]), "name": device[3].strip(), "host": device[1] or host}
+        )
     else:
         return line.startswith(_REMARKS)
     return True

@@ -29,8 +29,8 @@ def parse_p2p_bandwidth(text: str) -> Extract:
     in their order: `title`, `measure` (`bandwidth`, `latency`, `connectivity`), `direction`
     (`unidirectional`, `bidirectional`), `p2p` (whether peer access was enabled), `operation`
     (`write`, `read`), `timed_by` (`GPU` or `CPU`, of latencies), labels of `columns` and `rows`,
-    and by row `bandwidth_bytes_per_s`, `latency_s` or `connected`. The diagonal is a copy within one
-    card. A matrix whose title was cut off has the values as printed, as `values`, and null for
+    and by row `bandwidth_bytes_per_s`, `latency_s` or `connected`. The diagonal is a copy within
+    one card. A matrix whose title was cut off has the values as printed, as `values`, and null for
     what only the title says.
 
     Raises:

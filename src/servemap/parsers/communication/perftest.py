@@ -41,7 +41,8 @@ _KEYS: dict[str, tuple[str, Number]] = {
 _JSON_KEYS = {
     "MsgSize": "#bytes", "n_iterations": "#iterations", "t_min": "t_min", "t_max": "t_max",
     "t_typical": "t_typical", "t_avg": "t_avg", "t_stdev": "t_stdev", "MsgRate": "MsgRate",
-    "percentile_99": "99% percentile", "percentile_99.9": "99.9% percentile", "tps_average": "tps average",
+    "percentile_99": "99% percentile", "percentile_99.9": "99.9% percentile",
+    "tps_average": "tps average",
     "CPU_util": "CPU_Util",
 }  # fmt: skip
 _PARAMETER = re.compile(
