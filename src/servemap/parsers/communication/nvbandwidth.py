@@ -33,10 +33,10 @@ def parse_nvbandwidth(text: str) -> Extract:
     `version`, `cuda_runtime_version`, `driver_version`, `devices` (`index`, `name`, `host`),
     `waived_without_name` (the text form does not name the tests that it waives) and `tests`:
     `name`, `status` (`passed`, `waived`, `error`, `cut`), `message`, and `matrices` with
-    `description`, `copy` (`CE` for copy engines, `SM` for kernels, else null), labels of `columns` and `rows`, by
-    row `bandwidth_bytes_per_s` or `latency_s`, and `sum`, `min`, `max`, `average` in the same unit,
-    null where they are not printed. Cells without a measurement are null; older versions print 0
-    for the diagonal between cards.
+    `description`, `copy` (`CE` for copy engines, `SM` for kernels, else null), labels of `columns`
+    and `rows`, by row `bandwidth_bytes_per_s` or `latency_s`, and `sum`, `min`, `max`, `average` in
+    the same unit, null where they are not printed. Cells without a measurement are null; older
+    versions print 0 for the diagonal between cards.
 
     Raises:
         ParseError: there is no test of nvbandwidth.
@@ -57,14 +57,14 @@ def parse_nvbandwidth(text: str) -> Extract:
         elif tests and _DESCRIPTION.fullmatch(text_of):
             current = Matrix()
             tests[-1]["matrices"].append(_described(text_of, current))
+        elif tests and (summary := _SUMMARY.fullmatch(text_of)):
+            _summarise(tests[-1], summary)
         elif current is not None and current.columns is None:
             current.columns = text_of.split()
         elif current is not None and (values := read_row(text_of, current.columns)):
             current.rows.append(values[0])
             current.values.append(values[1])
             tests[-1]["status"] = "passed"
-        elif tests and (summary := _SUMMARY.fullmatch(text_of)):
-            _summarise(tests[-1], summary)
         elif status := _STATUS.fullmatch(text_of):
             _end(found, tests, status)
             current = None
