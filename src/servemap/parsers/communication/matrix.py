@@ -43,12 +43,18 @@ def column_labels(line: str) -> list[str] | None:
 
 
 def read_row(line: str, columns: list[str] | None) -> tuple[str, list[Number | None]] | None:
-    """Return a row's label and values, or None if the line is no row, or one that is cut."""
+    """Return a row's label and values, or None if the line is no row, or one that is cut.
+
+    The tools print all values with the same number of decimals; a last one with fewer is cut.
+    """
     words = line.split()
     count = len(columns) if columns is not None else len(words) - 1
     if count < 1 or len(words) <= count:
         return None
     cells = words[-count:]
     if any(number(cell) is None and not is_missing(cell) for cell in cells):
+        return None
+    decimals = {len(cell.partition(".")[2]) for cell in cells if not is_missing(cell)}
+    if len(decimals) > 1:
         return None
     return " ".join(words[:-count]), [number(cell) for cell in cells]

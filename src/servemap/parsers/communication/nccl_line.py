@@ -4,10 +4,12 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-# What launchers put before a line: srun -l, mpirun --tag-output, mpiexec -l, kubectl --prefix.
+# What launchers put before a line: mpirun --tag-output, srun -l, mpiexec -l, torchrun --tee,
+# kubectl --prefix, docker compose.
 _TAG = re.compile(
     r"\s{0,8}(?:\[([\w.@-]{1,99},\d{1,7})\]<std(?:out|err|diag)>:|(\d{1,6}): ?"
-    r"|\[(\d{1,6})\] (?=[\s#\w])|\[(pod/[\w./-]{1,200})\] )"
+    r"|\[(\d{1,6})\] (?=[\s#\w])(?!NCCL )|\[([a-z]{1,20}\d{1,6})\]: ?|\[(pod/[\w./-]{1,200})\] "
+    r"|([\w.-]{1,80})\s{0,20}\| )"
 )
 _MARK = re.compile(r"(?:^|(?<=\s))NCCL (INFO|WARN|ABORT|TRACE|CALL)(?: |$)")
 # HOST:PID:TID [DEVICE] FILE:LINE (FUNCTION), as ncclDebugLogV of NCCL's src/debug.cc writes it.
@@ -16,7 +18,10 @@ _HEAD = re.compile(
     r"(?: \[(?P<device>-?\d{1,4})\])?"
     r"(?: [\d.]{1,30})?(?: (?P<place>[^\s:]{1,200}:\d{1,7}))?(?: \([^\s()]{1,200}\))? ?$"
 )
+_DEVICE_ONLY = re.compile(r"(?<!\S)\[(-?\d{1,4})\] ?$")
 _HEAD_LENGTH = 900
+# Ray writes once what several workers print.
+_REPEATED = re.compile(r" {0,9}\[repeated \d{1,7}x across cluster\]")
 
 
 class NcclLine(NamedTuple):
@@ -60,15 +65,21 @@ def nccl_lines(line: str) -> list[NcclLine]:
             next_head, next_start, _ = heads[number + 1]
             end = next_start + next_head.start() if next_head else marks[number + 1].start()
         lead = line[before : start + head.start() if head else mark.start()] if not number else ""
+        message = _REPEATED.sub("", line[mark.end() : end]).strip()
+        if head is None:
+            device = _DEVICE_ONLY.search(line[start : mark.start()])
+            number_of = int(device[1]) if device else None
+            found.append(NcclLine(mark[1], message, lead, None, None, number_of, None))
+            continue
         found.append(
             NcclLine(
                 level=mark[1],
-                message=line[mark.end() : end].strip(),
+                message=message,
                 lead=lead,
-                host=head["host"] if head else None,
-                pid=int(head["pid"]) if head else None,
-                device=int(head["device"]) if head and head["device"] else None,
-                place=head["place"] if head else None,
+                host=head["host"],
+                pid=int(head["pid"]),
+                device=int(head["device"]) if head["device"] else None,
+                place=head["place"],
             )
         )
     return found
@@ -87,7 +98,10 @@ def separated(messages: list[NcclLine], hosts: Collection[str]) -> list[NcclLine
             end = before_host(host, hosts)
             if end and found:
                 found[-1] = found[-1]._replace(message=f"{found[-1].message} {end}")
-            message = message._replace(host=None if end is None else host[len(end) :])
+            if end is not None:
+                message = message._replace(host=host[len(end) :])
+            elif found:
+                message = message._replace(host=None)
         found.append(message)
     return found
 

@@ -56,7 +56,7 @@ def parse_nccl_log(text: str) -> Extract:
 
 
 def _data(log: Log) -> dict[str, Any]:
-    paths = summarised(log.links, log.rank_hosts)
+    paths = summarised(log.links, log.known_hosts())
     over_network = [path["gdrdma"] for path in paths if path["gdrdma"] is not None]
     return {
         "library": log.library,

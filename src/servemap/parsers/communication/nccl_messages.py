@@ -10,15 +10,20 @@ from servemap.parsers.communication.nccl_paths import Link, read_link
 _VERSION = re.compile(r"(NCCL|RCCL) version\s?:?\s{0,3}(\d[\w.+:-]{0,99})")
 _INIT = re.compile(
     r"comm (?P<comm>0x[0-9a-f]{1,20}) rank (?P<rank>\d{1,7}) nranks (?P<ranks>\d{1,7})"
-    r" cudaDev (?P<device>\d{1,4})(?: nvmlDev \d{1,4})? busId (?P<bus>[0-9a-f]{1,16})"
+    r" cudaDev (?P<device>\d{1,4})(?: nvmlDev \d{1,4})?(?: busId (?P<bus>[0-9a-f]{1,16}))?"
     r"(?: commId (?P<id>0x[0-9a-f]{1,20}))?.{0,100}? - Init (?P<state>START|COMPLETE)"
 )
-_USING_NETWORK = re.compile(r"Using network (\S.{0,60})")
+_USING_NETWORK = re.compile(r"Using (?:internal )?[Nn]etwork (\S.{0,60})")
 _NETWORK = re.compile(r"NET/(\w{1,40})\b ?:? ?(.{0,4000})")
 _DEVICE = re.compile(r"\[(\d{1,4})\]([^\s:\[\]]{1,64}):(\S{1,80})")
+# Before 2.4 and since 2.27 one message a device.
+_ONE_DEVICE = re.compile(r"\[(\d{1,4})\] ([^\s:]{1,64}):(?:uverbs\d{1,4}:)?(\d{1,4})/(\w{1,20})")
 _OOB = re.compile(r"OOB ([^\s:]{1,64}):(\S{1,80})")
-_BOOTSTRAP = re.compile(r"Bootstrap ?: Using ([^\s:]{1,64}):(\S{1,80})")
-_GPU_DIRECT = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4} '([^']{1,99})'")
+_BOOTSTRAP = re.compile(r"Bootstrap ?: Using (?:\[\d{1,4}\])?([^\s:]{1,64}):(\S{1,80})")
+_GPU_DIRECT = re.compile(
+    r"GPU Direct RDMA (Enabled|Disabled) for "
+    r"(?:HCA \d{1,4} '([^']{1,99})'|(GPU \w{1,16}(?:\[\w{1,16}\])? / HCA \d{1,4}))"
+)
 _PLUGIN = re.compile(
     r"(?:Initializing (aws-ofi-nccl \S{1,40})|Loaded net plugin (\S{1,60}(?: \(v\d{1,3}\))?)"
     r"|Selected [Pp]rovider is (\S{1,40}))"
@@ -100,6 +105,20 @@ class Log:
         fresh = {"rank": rank, "host": host, "pid": None, "device": None, "bus_id": None}
         return self.ranks.setdefault((rank, host), {**fresh, "net_devices": set()})
 
+    def known_hosts(self) -> dict[int, set[str]]:
+        """Return the hosts of each rank, without names that more than one node has.
+
+        Where one card of a name has several ranks, several nodes are called so (containers, names
+        that were made unreadable), and the name says nothing.
+        """
+        cards: dict[tuple[str, Any], int] = {}
+        shared: set[str] = set()
+        for row in self.ranks.values():
+            card = (row["host"], row["bus_id"] or row["device"])
+            if cards.setdefault(card, row["rank"]) != row["rank"]:
+                shared.add(row["host"])
+        return {rank: names - shared for rank, names in self.rank_hosts.items()}
+
     def rank_table(self) -> list[dict[str, Any]]:
         """Return the ranks in their order."""
         rows = (self.ranks[key] for key in sorted(self.ranks))
@@ -171,7 +190,7 @@ def _read_channel(log: Log, entry: NcclLine, message: str) -> bool:
             "rank": rank, "channel": channel, "previous": before, "next": after,
         }  # fmt: skip
     else:
-        return " via " not in message
+        return " via" not in message
     return True
 
 
@@ -203,7 +222,12 @@ def _read_network(log: Log, message: str) -> None:
             if oob := _OOB.search(rest):
                 _out_of_band(log, oob)
         elif direct := _GPU_DIRECT.match(rest):
-            log.gpu_direct[direct[2]] = direct[1] == "Enabled"
+            log.gpu_direct[direct[2] or direct[3]] = direct[1] == "Enabled"
+        elif one := _ONE_DEVICE.match(rest):
+            index, name, at, layer = one.groups()
+            device = {"network": network, "index": int(index), "name": name}
+            device |= {"port": int(at), "link_layer": layer}
+            log.devices.setdefault((network, int(index), name), device)
     if plugin := _PLUGIN.search(message):
         log.plugins[next(filter(None, plugin.groups()))] = None
 

@@ -8,7 +8,8 @@ _LINK = re.compile(
     r"(?:Channel|Ring) (?P<channel>\d{1,4})(?:/\d{1,4})? ?: "
     r"(?P<source>\d{1,7})(?:\[[0-9a-f]{1,16}\])?"
     r" -> (?P<target>\d{1,7})(?:\[[0-9a-f]{1,16}\])?(?: \[(?P<direction>send|receive)\])?"
-    r" via (?P<via>(?:NET|P2P|SHM)/.{1,120}?)(?: comm 0x[0-9a-f]{1,20} nRanks \d{1,7})?"
+    r" via (?P<via>(?:NET|P2P|SHM)/.{1,120}?|direct shared memory)"
+    r"(?: comm 0x[0-9a-f]{1,20} nRanks \d{1,7})?"
 )
 _COLLNET = re.compile(
     r"CollNet (?P<channel>\d{1,4})(?:/\d{1,4})? ?: "
@@ -40,7 +41,8 @@ def read_link(message: str) -> Link | None:
     found = _LINK.fullmatch(message) or _COLLNET.fullmatch(message)
     if found is None:
         return None
-    parts = found["via"].split("/")
+    via = "SHM/direct" if found["via"] == "direct shared memory" else found["via"]
+    parts = via.split("/")
     if not all(parts):
         return None
     source = int(found["source"])

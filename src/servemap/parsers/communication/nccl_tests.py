@@ -25,7 +25,7 @@ _PROGRAM = re.compile(
     r"|scatter|sendrecv)_perf(?![a-z_])"
 )
 _DEVICE = re.compile(
-    r"#\s*Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?\s+Pid\s+(\d{1,10})\s+on\s+(\S{1,255})"
+    r"#?\s*Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?\s+Pid\s+(\d{1,10})\s+on\s+(\S{1,255})"
     r"\s+device\s+(\d{1,4})\s+\[([\w:.]{1,40})\]\s+(\S.{0,200})"
 )
 _PARAMETER = re.compile(r"([A-Za-z_]+(?: iters)?):? (-?\d{1,20})(?!\S*:)(\((?:factor|bytes)\))?")
@@ -34,8 +34,10 @@ _PARAMETERS = {
     "maxBytes": "max_bytes", "warmup iters": "warmup_iterations", "iters": "iterations",
     "agg iters": "aggregated_iterations",
 }  # fmt: skip
-_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,20})")
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S{1,40})(?:\s+(OK|FAILED))?")
+_OUT_OF_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,20})")
+_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S{1,40})(?:\s+(OK|FAILED))?")
+# Comments, of which a document may have dropped the mark, and the version line of rccl-tests.
+_REMARKS = ("#", "Using devices", "out-of-place", "(B)", "rccl-tests: Version")
 # A row is at most 13 + 2 x 8 cells of a few digits; longer text is something else.
 _LONGEST_ROW = 1000
 _NUMBER_BEFORE_A_NAME = re.compile(r"-?\d{1,20}(?:\.\d{1,9})?(?:e[-+]\d{1,3})?(?=[A-Za-z_])|N/A")
@@ -132,8 +134,6 @@ def _read_line(reader: _Reader, line: str, hosts: set[str]) -> bool:
         run = _run(reader, new=False)
         run.layout = layout
         return True
-    if not line.lstrip().startswith("#"):
-        return named is not None
     if "nThread" in line and "nGpus" in line:
         _read_parameters(_run(reader, new=True), line)
     elif device := _DEVICE.search(line):
@@ -146,6 +146,8 @@ def _read_line(reader: _Reader, line: str, hosts: set[str]) -> bool:
     elif found := _AVERAGE.search(line):
         run = _run(reader, new=False)
         run.average, run.average_check = scaled(number(found[1]), 1e9), found[2]
+    else:
+        return named is not None or line.lstrip().startswith(_REMARKS)
     return True
 
 

@@ -68,6 +68,8 @@ def parse_ethtool(text: str) -> Extract:
         if heading := _SETTINGS.fullmatch(word):
             settings, last = {}, None
             interfaces.append({"interface": heading[1], "settings": settings})
+        elif word.startswith("Cannot get "):
+            skipped.append(Skipped(line, "a setting that this user may not read"))
         elif interfaces and (found := _SETTING.fullmatch(word)) and key(found[1]):
             last = key(found[1])
             settings[last] = found[2]

@@ -25,7 +25,7 @@ def parse_show_gids(text: str) -> Extract:
     it found, null where the end is missing.
 
     Raises:
-        ParseError: there is no GID.
+        ParseError: there is no GID, and no line that says there are none.
     """
     gids: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
@@ -39,7 +39,7 @@ def parse_show_gids(text: str) -> Extract:
             announced = int(count[1])
         elif not _HEADING.fullmatch(word):
             skipped.append(Skipped(line, "no GID, or cut"))
-    if not gids:
+    if not gids and announced is None:
         raise foreign("show-gids", "row with a device, a port, an index and a GID")
     usable: dict[tuple[str, int], int] = {}
     for gid in gids:
