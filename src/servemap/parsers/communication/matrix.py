@@ -52,9 +52,11 @@ def read_row(line: str, columns: list[str] | None) -> tuple[str, list[Number | N
     if count < 1 or len(words) <= count:
         return None
     cells = words[-count:]
-    if any(number(cell) is None and not is_missing(cell) for cell in cells):
-        return None
-    decimals = {len(cell.partition(".")[2]) for cell in cells if not is_missing(cell)}
-    if len(decimals) > 1:
-        return None
-    return " ".join(words[:-count]), [number(cell) for cell in cells]
+    values = [number(cell) for cell in cells]
+    decimals = set()
+    for cell, value in zip(cells, values, strict=True):
+        if value is not None:
+            decimals.add(len(cell.partition(".")[2]))
+        elif not is_missing(cell):
+            return None
+    return None if len(decimals) > 1 else (" ".join(words[:-count]), values)

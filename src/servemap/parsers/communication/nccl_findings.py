@@ -20,6 +20,11 @@ def _table() -> list[tuple[str, re.Pattern[str]]]:
     return [(entry["class"], re.compile(entry["pattern"])) for entry in entries]
 
 
+def may_be_finding(information: str) -> bool:
+    """Return whether a message of NCCL that is no warning can be one of the table."""
+    return information.startswith(("Failed", "NET/IB"))
+
+
 def finding_of(line: str) -> str | None:
     """Return the class of the finding that a line is, None for most lines."""
     if not _HINT.search(line):

@@ -11,6 +11,11 @@ _TAG = re.compile(
     r"|\[(\d{1,6})\] (?=[\s#\w])(?!NCCL )|\[([a-z]{1,20}\d{1,6})\]: ?|\[(pod/[\w./-]{1,200})\] "
     r"|([\w.-]{1,80})\s{0,20}\| )"
 )
+# Most lines are so; they are read in one step.
+_PLAIN = re.compile(
+    r"(?:\[([\w.@-]{1,99},\d{1,7})\]<std(?:out|err|diag)>:|(\d{1,6}): ?)?"
+    r"([^\s:\[]{1,255}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] NCCL INFO (.*)"
+)
 _MARK = re.compile(r"(?:^|(?<=\s))NCCL (INFO|WARN|ABORT|TRACE|CALL)(?: |$)")
 # HOST:PID:TID [DEVICE] FILE:LINE (FUNCTION), as ncclDebugLogV of NCCL's src/debug.cc writes it.
 _HEAD = re.compile(
@@ -47,6 +52,18 @@ def untag(line: str) -> tuple[str, str]:
     if match is None:
         return "", line
     return next(filter(None, match.groups()), ""), line[match.end() :]
+
+
+def plain_line(line: str) -> tuple[str, NcclLine] | None:
+    """Return the label of a launcher and the message of a line that is one message and no more."""
+    match = _PLAIN.fullmatch(line)
+    if match is None:
+        return None
+    label, rank, host, pid, device, message = match.groups()
+    if "NCCL " in message or message.endswith("across cluster]"):
+        return None
+    found = NcclLine("INFO", message.strip(), "", host, int(pid), int(device), None)
+    return label or rank or "", found
 
 
 def nccl_lines(line: str) -> list[NcclLine]:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from servemap.parsers.clean import numbered
-from servemap.parsers.communication.nccl_findings import finding_of
-from servemap.parsers.communication.nccl_line import nccl_lines, separated, untag
+from servemap.parsers.communication.nccl_findings import finding_of, may_be_finding
+from servemap.parsers.communication.nccl_line import nccl_lines, plain_line, separated, untag
 from servemap.parsers.communication.nccl_messages import CHANNELS, Log, read_message, read_version
 from servemap.parsers.communication.nccl_paths import summarised
 from servemap.parsers.frame import Extract, foreign
@@ -37,14 +37,19 @@ def parse_nccl_log(text: str) -> Extract:
     skipped: list[Skipped] = []
     attempt = 0
     for line, row in numbered(text):
-        label, rest = untag(row)
-        messages = separated(nccl_lines(rest), log.hosts)
+        if plain := plain_line(row):
+            label, rest, messages = plain[0], row, [plain[1]]
+        else:
+            label, rest = untag(row)
+            messages = separated(nccl_lines(rest), log.hosts)
+            attempt += "exited with code" in rest
         if label:
             log.labels[label] = None
         for message in messages:
             if not read_message(log, message, line):
                 skipped.append(Skipped(line, "lines of two processes run into each other"))
-        attempt += "exited with code" in rest
+        if plain and not may_be_finding(plain[1].message):
+            continue
         if found := finding_of(rest):
             said = rest.strip()[:_LONGEST_TEXT]
             log.findings.append({"class": found, "line": line, "attempt": attempt, "text": said})

@@ -35,7 +35,7 @@ _COUNTS = re.compile(
     r"(\d{1,5}) p2p channels, (\d{1,5}) p2p channels per peer"
 )
 CHANNELS = ("collective", "collnet", "nvls", "p2p", "p2p_per_peer")
-_RING_FLAGS = re.compile(r"Connected all rings(?:, use ring PXN (\d) GDR (\d))?")
+_RING_FLAGS = re.compile(r"Connected all rings, use ring PXN (\d) GDR (\d)")
 _ORDER = re.compile(r"Channel (\d{1,4})/\d{1,4} ?:([ \d]{1,40000})")
 _RING = re.compile(r"Ring (\d{1,4}) ?: (-?\d{1,7}) -> (\d{1,7}) -> (-?\d{1,7})")
 _TREE = re.compile(r"\[(\d{1,4})\] ((?:-?\d{1,7}/){2}-?\d{1,7})->(\d{1,7})->(-?\d{1,7})(?![\d/])")
@@ -152,24 +152,28 @@ def read_message(log: Log, entry: NcclLine, line: int) -> bool:
     # Every call is logged so (COLL, millions of lines); nothing in them is wanted.
     if ": opCount " in message:
         return True
-    first = message.partition(" ")[0]
-    if first in ("Channel", "Ring", "CollNet"):
+    if message.startswith(("Channel ", "Ring ", "CollNet ")):
         return _read_channel(log, entry, message)
-    if first == "Trees":
+    if message.startswith("Trees"):
         _read_trees(log, message)
-    elif first.startswith("NET/") or first == "Bootstrap":
+    elif message.startswith(("NET/", "Bootstrap")):
         _read_network(log, message)
     elif "Bytes -> Algo" in message:
         _read_algorithm(log, message)
-    elif found := _INIT.search(message):
-        _read_init(log, entry, found)
-    elif found := _ERROR.fullmatch(message):
-        code = int(found[2])
-        log.error_codes.append(
-            {"line": line, "place": found[1], "code": code, "name": _RESULTS.get(code)}
-        )
+    elif " - Init " in message:
+        _read_init(log, entry, message)
+    elif " -> " in message:
+        _read_error(log, message, line)
+    elif " environment " in message:
+        _read_environment(log, message)
+    elif message.startswith("Using ") and (found := _USING_NETWORK.match(message)):
+        log.networks_used[found[1].strip()] = None
+    elif " coll channels" in message and (found := _COUNTS.match(message)):
+        log.channels[tuple(None if n is None else int(n) for n in found.groups())] = None
+    elif message.startswith("Connected all rings") and (found := _RING_FLAGS.match(message)):
+        log.ring_flags[int(found[1]), int(found[2])] = None
     else:
-        _read_other(log, message)
+        read_version(log, message)
     return True
 
 
@@ -249,7 +253,18 @@ def _read_algorithm(log: Log, message: str) -> None:
         log.algorithms[key] = log.algorithms.get(key, 0) + 1
 
 
-def _read_init(log: Log, entry: NcclLine, found: re.Match[str]) -> None:
+def _read_error(log: Log, message: str, line: int) -> None:
+    if found := _ERROR.fullmatch(message):
+        code = int(found[2])
+        log.error_codes.append(
+            {"line": line, "place": found[1], "code": code, "name": _RESULTS.get(code)}
+        )
+
+
+def _read_init(log: Log, entry: NcclLine, message: str) -> None:
+    found = _INIT.search(message)
+    if found is None:
+        return
     key = (found["id"], int(found["ranks"]))
     communicator = log.communicators.setdefault(
         key, {"id": found["id"], "ranks": int(found["ranks"]), "completed": 0}
@@ -260,17 +275,8 @@ def _read_init(log: Log, entry: NcclLine, found: re.Match[str]) -> None:
         row |= {"pid": entry.pid, "device": int(found["device"]), "bus_id": found["bus"]}
 
 
-def _read_other(log: Log, message: str) -> None:
+def _read_environment(log: Log, message: str) -> None:
     if found := _ENVIRONMENT.match(message):
         log.environment.setdefault(found[1], {})[found[2].rstrip(".")] = None
     elif found := _SET_BY_PLUGIN.search(message):
         log.environment.setdefault(found[1], {})[found[2]] = None
-    elif found := _USING_NETWORK.match(message):
-        log.networks_used[found[1].strip()] = None
-    elif found := _COUNTS.match(message):
-        log.channels[tuple(None if n is None else int(n) for n in found.groups())] = None
-    elif found := _RING_FLAGS.match(message):
-        if found[1]:
-            log.ring_flags[int(found[1]), int(found[2])] = None
-    else:
-        read_version(log, message)

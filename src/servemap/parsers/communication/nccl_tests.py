@@ -8,7 +8,13 @@ from typing import Any
 from servemap.parsers.cells import number, scaled
 from servemap.parsers.clean import numbered
 from servemap.parsers.communication.collective import collective_of
-from servemap.parsers.communication.nccl_line import NcclLine, before_host, nccl_lines, untag
+from servemap.parsers.communication.nccl_line import (
+    NcclLine,
+    before_host,
+    nccl_lines,
+    plain_line,
+    untag,
+)
 from servemap.parsers.communication.nccl_tests_json import read_json
 from servemap.parsers.communication.nccl_tests_rows import (
     Layout,
@@ -94,6 +100,8 @@ def parse_nccl_tests(text: str) -> Extract:
     skipped: list[Skipped] = []
     hosts: set[str] = set()
     for line, row in numbered(text):
+        if plain_line(row):
+            continue
         process, rest = untag(row)
         reader = readers.setdefault(process, _Reader(process))
         messages = nccl_lines(rest)
@@ -101,7 +109,7 @@ def parse_nccl_tests(text: str) -> Extract:
             fragment = _fragment(messages[0], hosts)
             if fragment and not _read_cells(reader, line, fragment, skipped):
                 skipped.append(Skipped(line, "a broken row: where NCCL's line begins is unclear"))
-        elif not _read_line(reader, rest, hosts) and not _read_cells(reader, line, rest, skipped):
+        elif not _read_cells(reader, line, rest, skipped) and not _read_line(reader, rest, hosts):
             skipped.append(Skipped(line, "no line of nccl-tests"))
     for reader in readers.values():
         _drop(reader, skipped)

@@ -108,9 +108,13 @@ def read_row(text: str, layout: Layout | None) -> dict[str, Any] | None:
         if body is None:
             halves.append(None)
             continue
-        if not all(map(_is_value, rest[: len(body)])):
+        values = dict(map(_cell, body, rest))
+        if any(
+            value is None and not _is_value(cell)
+            for value, cell in zip(values.values(), rest, strict=False)
+        ):
             return None
-        halves.append(dict(map(_cell, body, rest)))
+        halves.append(values)
         rest = rest[len(body) :]
     if len(halves) == 1:
         halves.insert(0, None)

@@ -50,7 +50,7 @@ def parse_p2p_bandwidth(text: str) -> Extract:
 
     for line, row in numbered(text):
         plain = row.lstrip("# \t")
-        if _TITLE.fullmatch(plain):
+        if "Matrix" in plain and _TITLE.fullmatch(plain):
             close()
             title, corner, current = plain, None, None
         elif found := _CORNER.fullmatch(plain):
@@ -59,7 +59,7 @@ def parse_p2p_bandwidth(text: str) -> Extract:
             if current is not None and (corner, found[1]) != ("GPU", "CPU"):
                 title = None
             corner, current = found[1], Matrix(column_labels(found[2]))
-        elif values := _values(plain, current):
+        elif plain[:1].isdecimal() and (values := _values(plain, current)):
             current = current or Matrix()
             current.rows.append(values[0])
             current.values.append(values[1])

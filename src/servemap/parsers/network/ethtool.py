@@ -12,7 +12,8 @@ from servemap.parsers.records import Skipped
 _STATISTICS = re.compile(
     r"NIC statistics(?: for ([\w.@-]{1,64}))?:|Standard stats for ([\w.@-]{1,64}):"
 )
-_COUNTER = re.compile(r"(\S.{0,150}?): {1,9}(-?\d{1,20})")
+_COUNT = re.compile(r"-?\d{1,20}")
+_LONGEST = 150
 _SETTINGS = re.compile(r"Settings for ([\w.@-]{1,64}):")
 _SETTING = re.compile(r"(\S.{0,60}?):(?:\s{1,9}(\S.{0,300})?)?")
 _YES_NO = {"yes": True, "no": False, "on": True, "off": False}
@@ -32,17 +33,20 @@ def parse_ethtool_statistics(text: str) -> Extract:
     skipped: list[Skipped] = []
     for line, row in numbered(text):
         word = row.strip()
-        if heading := _STATISTICS.fullmatch(word):
+        if word.endswith(":") and (heading := _STATISTICS.fullmatch(word)):
             blocks.append({"interface": heading[1] or heading[2], "counters": {}})
-        elif found := _COUNTER.fullmatch(word):
-            if not blocks:
-                blocks.append({"interface": None, "counters": {}})
-            if found[1] in blocks[-1]["counters"]:
-                skipped.append(Skipped(line, f"the counter {found[1]} stands here again"))
-            else:
-                blocks[-1]["counters"][found[1]] = int(found[2])
-        else:
+            continue
+        name, _, said = word.rpartition(":")
+        count = said.strip()
+        if not name or len(name) > _LONGEST or not _COUNT.fullmatch(count):
             skipped.append(Skipped(line, "no counter with a value"))
+            continue
+        if not blocks:
+            blocks.append({"interface": None, "counters": {}})
+        if name in blocks[-1]["counters"]:
+            skipped.append(Skipped(line, f"the counter {name} stands here again"))
+        else:
+            blocks[-1]["counters"][name] = int(count)
     blocks = [block for block in blocks if block["counters"]]
     if not blocks:
         raise foreign("ethtool-statistics", "line with a counter and its value")

@@ -10,10 +10,8 @@ from servemap.parsers.network.link_rate import read_rate
 from servemap.parsers.records import Skipped
 
 # `grep -H . FILES` and `tail -n +1 FILES` write a path and a value; the path may be relative.
-_FILE = re.compile(
-    r"(?:\S{0,400}/)?infiniband/(?P<device>[\w.-]{1,64})/(?P<path>[\w./-]{1,200})[:=\s]\s{0,9}(?P<value>.{0,300})"
-    r"|(?P<device2>[\w.-]{1,64})/(?P<path2>(?:ports|hw_counters)/[\w./-]{1,200})[:=\s]\s{0,9}(?P<value2>.{0,300})"
-)
+_FILE = re.compile(r"([\w.-]{1,64})/([\w./-]{1,200})[:=\s]\s{0,9}(.{0,300})")
+_FOLDER = "infiniband/"
 _PORT = re.compile(r"ports/(\d{1,4})/(?:(counters|counters_ext|hw_counters)/)?([\w.-]{1,80})")
 # Documentation/ABI/stable/sysfs-class-infiniband of Linux: these count words of four bytes.
 _WORDS = ("port_xmit_data", "port_rcv_data", "port_xmit_data_64", "port_rcv_data_64")
@@ -40,18 +38,19 @@ def parse_hca_counters(text: str) -> Extract:
     skipped: list[Skipped] = []
     heading: str | None = None
     for line, row in numbered(text):
-        if named := _HEADING.fullmatch(row.strip()):
+        if row.startswith("==>") and (named := _HEADING.fullmatch(row)):
             heading = named[1]
             continue
-        found = _FILE.fullmatch(f"{heading}:{row.strip()}" if heading else row.strip())
+        word = f"{heading}:{row.strip()}" if heading else row.strip()
         heading = None
-        if found is None:
+        folder = word.find(_FOLDER)
+        found = _FILE.fullmatch(word[folder + len(_FOLDER) :] if folder >= 0 else word)
+        if found is None or (folder < 0 and not found[2].startswith(("ports/", "hw_counters/"))):
             skipped.append(Skipped(line, "no file of an RDMA device with its value"))
             continue
-        name = found["device"] or found["device2"]
-        said = (found["value"] if found["device"] else found["value2"]).rstrip(" |")
+        name, path, said = found.groups()
         device = devices.setdefault(name, {"name": name, "attributes": {}, "ports": {}})
-        if reason := _read_file(device, found["path"] or found["path2"], said):
+        if reason := _read_file(device, path, said.rstrip(" |")):
             skipped.append(Skipped(line, reason))
     if not devices:
         raise foreign("hca-counters", "path below /sys/class/infiniband with a value")

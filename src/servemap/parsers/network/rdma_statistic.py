@@ -45,6 +45,14 @@ def parse_rdma_statistic(text: str) -> Extract:
 
 def _read_counters(counters: dict[str, int], words: list[str]) -> list[str]:
     """Read names and values in turn; return the words that are neither."""
+    names, counts = words[::2], words[1::2]
+    if (
+        len(names) == len(counts)
+        and all(map(_COUNT.fullmatch, counts))
+        and (all(map(_NAME.fullmatch, names)))
+    ):
+        counters.update(zip(names, map(int, counts), strict=True))
+        return []
     left: list[str] = []
     at = 0
     while at < len(words):
