@@ -42,10 +42,18 @@ def column_labels(line: str) -> list[str] | None:
     return words if words and all(word.isdecimal() and len(word) < 6 for word in words) else None
 
 
-def read_row(line: str, columns: list[str] | None) -> tuple[str, list[Number | None]] | None:
+def last_line(text: str) -> int:
+    """Return the number (1-based) of the last line that is not blank, where a text may be cut."""
+    return text.count("\n", 0, len(text.rstrip())) + 1
+
+
+def read_row(
+    line: str, columns: list[str] | None, may_be_cut: bool
+) -> tuple[str, list[Number | None]] | None:
     """Return a row's label and values, or None if the line is no row, or one that is cut.
 
-    The tools print all values with the same number of decimals; a last one with fewer is cut.
+    The tools print all values with the same number of decimals: where a line may be cut, one with
+    fewer is not whole.
     """
     words = line.split()
     count = len(columns) if columns is not None else len(words) - 1
@@ -59,4 +67,6 @@ def read_row(line: str, columns: list[str] | None) -> tuple[str, list[Number | N
             decimals.add(len(cell.partition(".")[2]))
         elif not is_missing(cell):
             return None
-    return None if len(decimals) > 1 else (" ".join(words[:-count]), values)
+    if may_be_cut and len(decimals) > 1:
+        return None
+    return " ".join(words[:-count]), values

@@ -5,12 +5,13 @@ from typing import Any
 
 from servemap.parsers.cells import number, scaled
 from servemap.parsers.clean import numbered
-from servemap.parsers.communication.matrix import Matrix, read_row, unit_of
+from servemap.parsers.communication.matrix import Matrix, last_line, read_row, unit_of
 from servemap.parsers.document import amount, is_json, items, mapping, read_document, string
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
 _RUNNING = re.compile(r"Running (\S{1,120}?)\.?")
+_WAIVING = re.compile(r"Waiving (\S{1,120}?)\.")
 _DESCRIPTION = re.compile(r"\S.{0,150}\((?:GB/s|ns)\)")
 _SUMMARY = re.compile(r"(SUM|MIN|MAX|AVG) (\S{1,120}) (\S{1,40})")
 _STATUS = re.compile(r"(Waived|Error|ERROR): ?(.{0,300})")
@@ -22,7 +23,7 @@ _DEVICE = re.compile(r"(?:Process +\d{1,6} \((.{1,120})\): device|Device) (\d{1,
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,254}")
 _REMARKS = (
     "Built from Git version", "CUDA Driver Version", "MPI version", "NOTE:",
-    "Performance can vary", "&&&& PERF",
+    "Performance can vary", "Additional system-specific tuning", "&&&& PERF",
 )  # fmt: skip
 _SUMMARIES = {"SUM": "sum", "MIN": "min", "MAX": "max", "AVG": "average"}
 
@@ -49,19 +50,25 @@ def parse_nvbandwidth(text: str) -> Extract:
     skipped: list[Skipped] = []
     tests: list[dict[str, Any]] = found["tests"]
     current: Matrix | None = None
+    last = last_line(text)
     for line, row in numbered(text):
         text_of = row.strip()
         if running := _RUNNING.fullmatch(text_of):
             current = None
-            tests.append({"name": running[1], "status": "cut", "message": None, "matrices": []})
-        elif tests and _DESCRIPTION.fullmatch(text_of):
+            tests.append(_test(running[1], "cut"))
+        elif waiving := _WAIVING.fullmatch(text_of):
+            current = None
+            tests.append(_test(waiving[1], "waived"))
+        elif _DESCRIPTION.fullmatch(text_of):
             current = Matrix()
+            if not tests or tests[-1]["status"] == "waived":
+                tests.append(_test(None, "cut"))
             tests[-1]["matrices"].append(_described(text_of, current))
         elif tests and (summary := _SUMMARY.fullmatch(text_of)):
             _summarise(tests[-1], summary)
         elif current is not None and current.columns is None:
             current.columns = text_of.split()
-        elif current is not None and (values := read_row(text_of, current.columns)):
+        elif current is not None and (values := read_row(text_of, current.columns, line == last)):
             current.rows.append(values[0])
             current.values.append(values[1])
             tests[-1]["status"] = "passed"
@@ -84,15 +91,20 @@ def parse_nvbandwidth(text: str) -> Extract:
     return Extract(found, skipped)
 
 
+def _test(name: str | None, status: str) -> dict[str, Any]:
+    return {"name": name, "status": status, "message": None, "matrices": []}
+
+
 def _described(description: str, matrix: Matrix) -> dict[str, Any]:
     return {"description": description, "matrix": matrix, "sum": None, "min": None, "max": None,
             "average": None}  # fmt: skip
 
 
 def _summarise(test: dict[str, Any], summary: re.Match[str]) -> None:
-    """Keep a summary with the matrix just printed; it is printed below each."""
+    """Keep a summary with the matrix above it; it also names a test whose start was cut off."""
     if test["matrices"]:
         test["matrices"][-1][_SUMMARIES[summary[1]]] = number(summary[3])
+        test["name"] = test["name"] or summary[2]
 
 
 def _end(found: dict[str, Any], tests: list[dict[str, Any]], status: re.Match[str]) -> None:

@@ -89,7 +89,9 @@ def parse_perftest(text: str) -> Extract:
                 tests.append(current)
         elif columns and (values := _row(row, columns)):
             current["rows"].append(values)
-        elif not _read_parameters(current, row):
+        elif _REMARKS.fullmatch(row):
+            continue
+        elif columns or not current["name"] or not _read_parameters(current, row):
             skipped.append(Skipped(line, "no line of perftest"))
     tests = [test for test in tests if test["rows"] or test["parameters"]]
     if not any(test["rows"] for test in tests):
@@ -126,8 +128,6 @@ def _row(line: str, columns: list[tuple[str, Number]]) -> dict[str, Any] | None:
 
 def _read_parameters(test: dict[str, Any], line: str) -> bool:
     """Read `Name : value`, one or two of which stand in a line."""
-    if _REMARKS.fullmatch(line):
-        return True
     found = _PARAMETER.findall(line)
     test["parameters"] |= {key(name): value(said.removesuffix("[B]")) for name, said in found}
     return bool(found)
