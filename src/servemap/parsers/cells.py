@@ -3,13 +3,15 @@
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
-_MISSING = frozenset(
-    {"", "-", "--", "n/a", "na", "nan", "inf", "-inf", "none", "null", "unknown", "err!", "error"}
-)
+_MISSING = frozenset({
+    *("", "-", "--", "n/a", "na", "nan", "-nan", "inf", "-inf", "none", "null", "unknown", "err!"),
+    *("error", "unknown error", "not supported", "not available", "insufficient permissions"),
+    *("gpu is lost", "requested functionality has been deprecated"),
+})  # fmt: skip
 # Twenty digits hold every 64-bit counter; longer ones are no measurement.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,20}[.,][0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?")
@@ -59,11 +61,15 @@ def quantity(cell: str) -> Quantity | None:
 
 
 def value(cell: str) -> Number | str | None:
-    """Return a cell as a number, as text, or as None where the value is missing."""
+    """Return a cell as a number, as text, or as None where the value is missing.
+
+    Digits behind a leading zero (`0000`, `01`) are an identifier and stay text.
+    """
     if is_missing(cell):
         return None
-    found = number(cell)
-    return cell.strip() if found is None else found
+    word = cell.strip()
+    found = None if word[:1] == "0" and word[1:2].isdigit() else number(word)
+    return word if found is None else found
 
 
 class Unit(NamedTuple):
@@ -98,21 +104,29 @@ def scaled(amount: Number | None, factor: Number) -> Number | None:
 
 
 def key(name: str) -> str:
-    """Return a heading as a key: `GPU use (%)` becomes `gpu_use`, with letters and digits only."""
-    return re.sub(r"[^0-9a-z]+", "_", re.sub(r"\([^)]*\)", "", name).casefold()).strip("_")
+    """Return a heading as a key: lower case, with `_` for everything but letters and digits."""
+    return re.sub(r"[^0-9a-z]+", "_", name.casefold()).strip("_")
 
 
-def with_unit(name: str, spelling: str | None, cell: str) -> tuple[str, Any]:
-    """Return the key and the value of a cell whose heading names a unit.
+def heading(name: str) -> tuple[str, Unit | None]:
+    """Return key and unit of a heading that ends with a unit: `GPU use (%)`, `Voltage (mV)`."""
+    head, bracket, rest = name.strip().rstrip(":").rpartition("(")
+    kept = unit(rest.removesuffix(")")) if bracket and rest.endswith(")") else None
+    return (f"{key(head)}_{kept.suffix}", kept) if kept else (key(name), None)
 
-    A unit inside the cell must be the same one. A known unit ends the key and scales the value;
-    with an unknown one the cell stays text.
+
+def headed(name: str, cell: str) -> tuple[str, Number | str | None]:
+    """Return key and value of a cell whose unit stands in its heading, in itself, or in both.
+
+    `GPU use (%)`: `99%` gives `gpu_use_percent`, 99.
     """
-    kept = unit(spelling)
+    named, kept = heading(name)
+    found = quantity(cell.strip().removeprefix("(").removesuffix(")"))
+    inside = unit(found.unit) if found else None
+    if kept is None and found and inside:
+        return f"{named}_{inside.suffix}", scaled(found.value, inside.factor)
     if kept is None:
-        return key(name), value(cell)
-    name = f"{key(name)}_{kept.suffix}"
-    found = quantity(cell)
-    if found is None or found.unit not in (None, spelling):
-        return name, None
-    return name, scaled(found.value, kept.factor)
+        return named, value(cell)
+    if found is None or (found.unit and (inside is None or inside.suffix != kept.suffix)):
+        return named, None
+    return named, scaled(found.value, (inside or kept).factor)

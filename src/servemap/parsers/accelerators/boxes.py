@@ -1,0 +1,281 @@
+"""Tables in boxes that the *-smi tools draw for people, read by declared columns (boxes.yaml)."""
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import yaml
+
+from servemap.parsers.accelerators.nvidia_fields import says_failure
+from servemap.parsers.cells import is_missing, quantity, scaled, unit, value
+from servemap.parsers.clean import numbered
+from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.records import Skipped
+
+Entry = dict[str, Any]
+
+_BLANKS = re.compile(r"\s+")
+_RULE = re.compile(r"[|+\s=-]*")
+_NUMBER = re.compile(r"(?<![A-Za-z])[0-9]")
+# A wider cell is none of these tools'.
+_WIDEST = 200
+
+
+class _Row(NamedTuple):
+    """One line of an entry: the expressions of its cells, None for an empty one."""
+
+    cells: tuple[re.Pattern[str] | None, ...]
+
+    @property
+    def optional(self) -> bool:
+        return None in self.cells
+
+    def match(self, cells: list[str], cut: bool) -> Entry | None:
+        """Return the groups of all cells; the last cell of a cut line gives None."""
+        if len(cells) != len(self.cells):
+            return None
+        found: Entry = {}
+        for position, (pattern, cell) in enumerate(zip(self.cells, cells, strict=True)):
+            if pattern is None:
+                if cell:
+                    return None
+            elif cut and position == len(cells) - 1:
+                found.update(dict.fromkeys(pattern.groupindex))
+            elif match := pattern.fullmatch(cell):
+                found.update(match.groupdict())
+            else:
+                return None
+        return found
+
+
+class Tool(NamedTuple):
+    """How one tool draws its tables; see boxes.yaml."""
+
+    title: re.Pattern[str]
+    attached: re.Pattern[str] | None
+    facts: dict[str, re.Pattern[str]]
+    rows: dict[str, tuple[_Row, ...]]
+    none: dict[str, re.Pattern[str]]
+    renames: dict[str, dict[str, str]]
+
+
+@cache
+def _content() -> dict[str, Any]:
+    file = files("servemap.parsers.accelerators").joinpath("boxes.yaml")
+    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return content
+
+
+@cache
+def tool(name: str) -> Tool:
+    """Return the declared tables of a tool."""
+    spec = _content()["tools"][name]
+    return Tool(
+        re.compile(spec["title"]),
+        re.compile(spec["attached"]) if "attached" in spec else None,
+        {key: re.compile(pattern) for key, pattern in spec["facts"].items()},
+        {
+            part: tuple(
+                _Row(tuple(None if cell is None else re.compile(cell) for cell in line))
+                for line in lines
+            )
+            for part, lines in spec["rows"].items()
+        },
+        {part: re.compile(pattern) for part, pattern in spec["none"].items()},
+        spec.get("renames", {}),
+    )
+
+
+def read_boxes(name: str, text: str) -> Extract:
+    """Return the tables that tool `name` drew.
+
+    The data have the tool's facts, and a list for each part that boxes.yaml declares: None where
+    the text has no such table. Each entry has `sample`, which counts the tables in the text from 0.
+
+    Raises:
+        ParseError: there is neither a table of this tool nor a message of it.
+    """
+    declared = tool(name)
+    rows = declared.rows
+    parts: dict[str, list[Entry] | None] = dict.fromkeys(rows)
+    titles = 0
+    skipped: list[Skipped] = []
+    error: str | None = None
+    last: tuple[str, int] | None = None
+    line = 1
+    for line, row in numbered(text):
+        if declared.title.search(row):
+            titles += 1
+            last = None
+            continue
+        for part, pattern in declared.none.items():
+            if pattern.search(row):
+                parts[part] = parts[part] or []
+                break
+        else:
+            if _RULE.fullmatch(row) or _is_fact(declared, row):
+                continue
+            if not row.lstrip().startswith("|"):
+                if says_failure(row):
+                    error = error or row.strip()
+                elif "===" not in row:
+                    skipped.append(Skipped(line, "outside the tables"))
+                continue
+            found = _place(declared, row, last)
+            if found is None:
+                # Headings have no numbers.
+                if _NUMBER.search(row):
+                    skipped.append(Skipped(line, "no row that this tool is known to write"))
+                continue
+            part, position, groups, cut = found
+            entries = parts[part] = parts[part] or []
+            if position == 0:
+                blank = {key: None for known in rows[part] for cell in known.cells if cell
+                         for key in cell.groupindex}  # fmt: skip
+                entries.append({"sample": max(titles - 1, 0), **blank})
+            entries[-1].update({key: _value(key, cell) for key, cell in groups.items()})
+            last = (part, position)
+            if cut:
+                skipped.append(Skipped(line, "cut in the last cell"))
+    if not titles and all(part is None for part in parts.values()) and error is None:
+        raise foreign(name, "table of it")
+    data: Entry = {key: _first(pattern, text) for key, pattern in declared.facts.items()}
+    _rename(declared, text, parts)
+    if declared.attached:
+        attached = _first(declared.attached, text)
+        data["attached"] = None if attached is None else int(attached)
+        count = len({entry.get("gpu") for entry in parts["gpus"] or []})
+        if attached is not None and count < int(attached):
+            skipped.append(Skipped(line, f"{attached} devices attached, rows of {count}: cut"))
+    if last is not None and _is_open(rows, last):
+        skipped.append(Skipped(line, "the last entry is cut"))
+    return Extract({**data, **parts, "error": error}, skipped)
+
+
+def _is_open(rows: dict[str, tuple[_Row, ...]], last: tuple[str, int]) -> bool:
+    """Return whether lines of the entry that began last are still missing."""
+    part, position = last
+    return any(not row.optional for row in rows[part][position + 1 :])
+
+
+def _place(
+    declared: Tool, row: str, last: tuple[str, int] | None
+) -> tuple[str, int, Entry, bool] | None:
+    """Return part, line of the entry, groups, and whether the row is cut; None for no match."""
+    cut = not row.endswith("|")
+    inner = row.strip().strip("|") if not cut else row.strip().removeprefix("|")
+    cells = [_BLANKS.sub(" ", cell).strip() for cell in inner.split("|")]
+    if any(len(cell) > _WIDEST for cell in cells):
+        return None
+    tries = [(part, 0) for part in declared.rows]
+    if last is not None:
+        part, position = last
+        tries = [(part, at) for at in range(position + 1, len(declared.rows[part]))] + tries
+    for part, position in tries:
+        groups = declared.rows[part][position].match(cells, cut)
+        if groups is not None:
+            return part, position, groups, cut
+    return None
+
+
+def _value(key: str, cell: str | None) -> Any:
+    content = _content()
+    if cell is None or is_missing(cell):
+        return None
+    if key in content["text"]:
+        return cell
+    suffix = key.rpartition("_")[2]
+    if suffix in ("bytes", "watts", "celsius", "percent", "mhz"):
+        found = quantity(cell)
+        kept = unit(found.unit if found and found.unit else content["plain"].get(suffix))
+        if found is None or (found.unit and (kept is None or kept.suffix != suffix)):
+            return None
+        return scaled(found.value, kept.factor if kept else 1)
+    return value(cell)
+
+
+def _is_fact(declared: Tool, row: str) -> bool:
+    patterns = [*declared.facts.values(), *([declared.attached] if declared.attached else [])]
+    return any(pattern.search(row) for pattern in patterns)
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    match = pattern.search(text)
+    return match[1].strip() if match else None
+
+
+def _rename(declared: Tool, text: str, parts: dict[str, list[Entry] | None]) -> None:
+    for heading, names in declared.renames.items():
+        if heading in text:
+            for part, entries in parts.items():
+                parts[part] = entries and [
+                    {names.get(key, key): cell for key, cell in entry.items()} for entry in entries
+                ]
+
+
+def parse_nvidia_table(text: str) -> Extract:
+    """The table that nvidia-smi draws without options.
+
+    `driver_version`, `cuda_version`, `timestamp`, and lists, null where there is no such table:
+    `gpus` {`gpu`, `name`, `bus_id`, `temperature_celsius`, `power_draw_watts`, `power_limit_watts`,
+    `memory_used_bytes`, `memory_total_bytes`, `utilization_percent`, `mig_mode`, ...},
+    `mig_devices` and `processes` {`gpu`, `pid`, `type`, `process_name`, `memory_used_bytes`}.
+    `sample` in each entry counts the tables in the text from 0. `error` is what nvidia-smi said
+    instead, else null.
+
+    Raises:
+        ParseError: there is neither such a table nor a message of nvidia-smi.
+    """
+    return read_boxes("nvidia-smi", text)
+
+
+def parse_ixsmi(text: str) -> Extract:
+    """The table that ixsmi draws for Iluvatar cards.
+
+    As `nvidia-smi-table`, with `clock_sm_mhz` and `clock_memory_mhz`. Of a card with two dies only
+    one has the power of the board; the other one's is null.
+
+    Raises:
+        ParseError: there is neither such a table nor a message of the tool.
+    """
+    return read_boxes("ixsmi", text)
+
+
+def parse_npu_smi(text: str) -> Extract:
+    """The table that npu-smi info draws for Ascend NPUs.
+
+    `tool_version`, `driver_version`, and lists, null where there is no such table: `npus`, one a
+    chip: `npu`, `chip`, `name`, `health`, `bus_id`, `power_watts`, `temperature_celsius`,
+    `aicore_percent`, `memory_used_bytes`, `memory_total_bytes`, `hbm_used_bytes`,
+    `hbm_total_bytes`, and `phy_id` or `device`, whichever the tool has; `processes` {`npu`, `chip`,
+    `pid`, `process_name`, `memory_used_bytes`}. npu-smi's MB are of 1048576 bytes. The power of
+    two chips in one module stands at the first; the other one's is null.
+
+    Raises:
+        ParseError: there is neither such a table nor a message of the tool.
+    """
+    return read_boxes("npu-smi", text)
+
+
+def parse_mx_smi(text: str) -> Extract:
+    """The table that mx-smi draws for MetaX cards.
+
+    As `nvidia-smi-table`, with `maca_version`, `bios_version`, `gpu_state`, and `attached`, the
+    number of cards that the tool counts; if rows are fewer, `skipped` says so.
+
+    Raises:
+        ParseError: there is neither such a table nor a message of the tool.
+    """
+    return read_boxes("mx-smi", text)
+
+
+def parse_xpu_smi(text: str) -> Extract:
+    """The table that xpu-smi 2 draws for Intel cards.
+
+    As `nvidia-smi-table`, with `level_zero_version`.
+
+    Raises:
+        ParseError: there is neither such a table nor a message of the tool.
+    """
+    return read_boxes("xpu-smi", text)

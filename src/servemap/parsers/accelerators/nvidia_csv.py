@@ -1,0 +1,103 @@
+"""nvidia-smi --query-gpu and --query-compute-apps as csv."""
+
+import re
+from typing import Any
+
+from servemap.parsers.accelerators.nvidia_fields import cell_value, column, says_failure
+from servemap.parsers.cells import Number, quantity, unit, value
+from servemap.parsers.clean import numbered
+from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.records import Skipped
+
+_HEADING = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]*\])?")
+# May hold commas itself, as nvidia-smi does not quote.
+_FREE_TEXT = "process_name"
+
+Column = tuple[str, str | None, Number]
+
+
+def parse_csv(text: str) -> Extract:
+    """Fields per GPU, or per process, one row a sample.
+
+    `rows`: {key: value} with the names of the query, dots as `_`, and the unit of the heading:
+    `memory_used_bytes`, `utilization_gpu_percent`, `power_draw_watts`, `clocks_sm_mhz`,
+    `temperature_gpu_celsius`. Without a heading line (`noheader`) the columns cannot be known and
+    are `column_1` and so on, with the units that stand in their cells. `timestamp` is the node's
+    local time as printed. `error` is what nvidia-smi said instead of values, else null; then
+    `rows` is null if there are none.
+
+    Raises:
+        ParseError: there is neither a row of at least two cells nor a message of nvidia-smi.
+    """
+    columns: list[Column] | None = None
+    heading: list[str] = []
+    rows: list[dict[str, Any]] = []
+    loose: list[list[str]] = []
+    skipped: list[Skipped] = []
+    error: str | None = None
+    for line, row in numbered(text):
+        if says_failure(row):
+            error = error or row.strip()
+            continue
+        cells = _cells(row)
+        if all(map(_HEADING.fullmatch, cells)) and (len(cells) > 1 or columns is None):
+            if cells != heading:
+                heading = cells
+                columns = [column(cell) for cell in cells]
+        elif columns is None:
+            if len(cells) > 1 and (not loose or len(cells) == len(loose[0])):
+                loose.append(cells)
+            else:
+                skipped.append(Skipped(line, "no row of cells"))
+        else:
+            whole = _fit(cells, columns)
+            if whole is None:
+                skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
+            else:
+                rows.append(
+                    {
+                        name: cell_value(name, spelling, factor, cell)
+                        for (name, spelling, factor), cell in zip(columns, whole, strict=True)
+                    }
+                )
+    rows = [*_without_heading(loose), *rows]
+    if not rows and error is None and columns is None:
+        raise foreign("nvidia-smi csv", "heading line and no row of cells")
+    return Extract({"rows": rows if rows or error is None else None, "error": error}, skipped)
+
+
+def _cells(row: str) -> list[str]:
+    separator = ", " if ", " in row else ","
+    return [cell.strip() for cell in (row + " " if row.endswith(",") else row).split(separator)]
+
+
+def _fit(cells: list[str], columns: list[Column]) -> list[str] | None:
+    """Return as many cells as there are columns, or None; a free text takes the surplus."""
+    surplus = len(cells) - len(columns)
+    names = [name for name, _, _ in columns]
+    if surplus > 0 and names.count(_FREE_TEXT) == 1:
+        at = names.index(_FREE_TEXT)
+        joined = ", ".join(cells[at : at + surplus + 1])
+        return [*cells[:at], joined, *cells[at + surplus + 1 :]]
+    return cells if surplus == 0 else None
+
+
+def _without_heading(loose: list[list[str]]) -> list[dict[str, Any]]:
+    if not loose:
+        return []
+    columns: list[Column] = []
+    for number, cells in enumerate(zip(*loose, strict=True), start=1):
+        spellings = {found.unit for found in map(quantity, cells) if found}
+        kept = unit(next(iter(spellings))) if len(spellings) == 1 else None
+        name = f"column_{number}"
+        if kept is None:
+            columns.append((name, None, 1))
+        else:
+            columns.append((f"{name}_{kept.suffix}", next(iter(spellings)), kept.factor))
+    return [
+        {
+            name: value(cell) if spelling is None else cell_value(name, spelling, factor, cell)
+            for (name, spelling, factor), cell in zip(columns, cells, strict=True)
+        }
+        for cells in loose
+    ]

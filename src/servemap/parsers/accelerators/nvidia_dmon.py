@@ -1,0 +1,84 @@
+"""nvidia-smi dmon and pmon."""
+
+from typing import Any
+
+from servemap.parsers.accelerators.nvidia_fields import cell_value, says_failure
+from servemap.parsers.cells import Number, key, unit, value
+from servemap.parsers.clean import numbered
+from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.records import Skipped
+
+Column = tuple[str, str | None, Number]
+
+
+def parse_dmon(text: str) -> Extract:
+    """Samples of nvidia-smi dmon, or of pmon: one row a tick and GPU, or a tick and process.
+
+    `rows`: {key: value}, keys as in the heading with the unit of the line below it: `gpu`,
+    `pwr_watts`, `gtemp_celsius`, `mtemp_celsius`, `sm_percent`, `mem_percent`, `mclk_mhz`,
+    `pclk_mhz`, `fb_bytes` (dmon's MB are of 1048576 bytes), `pid`, `type`, `command`. `tick` counts
+    from 0; a new one begins where a GPU, or a process on it, comes again. A tick that was cut has
+    fewer rows than the others.
+
+    Raises:
+        ParseError: there is no heading line that begins with `#`.
+    """
+    names: list[str] | None = None
+    columns: list[Column] = []
+    rows: list[dict[str, Any]] = []
+    skipped: list[Skipped] = []
+    tick, seen = 0, set[tuple[Any, ...]]()
+    for line, row in numbered(text):
+        if row.lstrip().startswith("#"):
+            words = _words(row.replace("#", " ", 1))
+            if "gpu" in [word.casefold() for word in words]:
+                if words != names:
+                    names = words
+                    columns = [(key(name), None, 1) for name in names]
+            elif names is not None:
+                columns = _dmon_columns(names, words) or columns
+            continue
+        if says_failure(row):
+            skipped.append(Skipped(line, "a message of the tool"))
+            continue
+        cells = _words(row)
+        last = columns[-1][0] if columns else None
+        if last in ("command", "name") and len(cells) > len(columns):
+            cells = [*cells[: len(columns) - 1], " ".join(cells[len(columns) - 1 :])]
+        if not columns or len(cells) != len(columns):
+            reason = f"{len(cells)} words under {len(columns)} headings"
+            skipped.append(Skipped(line, reason if columns else "no heading before it"))
+            continue
+        found = {
+            name: value(cell) if spelling is None else cell_value(name, spelling, factor, cell)
+            for (name, spelling, factor), cell in zip(columns, cells, strict=True)
+        }
+        identity = (found.get("gpu"), found.get("pid"))
+        if not isinstance(identity[0], int):
+            skipped.append(Skipped(line, "no number of a GPU"))
+            continue
+        if identity in seen:
+            tick, seen = tick + 1, set()
+        seen.add(identity)
+        rows.append({"tick": tick, **found})
+    if names is None:
+        raise foreign("nvidia-smi dmon", "heading line such as `# gpu   pwr  gtemp`")
+    return Extract({"rows": rows}, skipped)
+
+
+def _words(row: str) -> list[str]:
+    return [word.strip() for word in row.split(",")] if "," in row else row.split()
+
+
+def _dmon_columns(names: list[str], units: list[str]) -> list[Column]:
+    if len(units) != len(names):
+        return []
+    columns: list[Column] = []
+    for name, spelling in zip(names, units, strict=True):
+        # dmon writes MB for MiB, as its sums with `nvidia-smi -q` show.
+        kept = unit("MiB" if spelling == "MB" else spelling)
+        if kept is None:
+            columns.append((key(name), None, 1))
+        else:
+            columns.append((f"{key(name)}_{kept.suffix}", spelling, kept.factor))
+    return columns

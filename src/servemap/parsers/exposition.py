@@ -1,0 +1,78 @@
+"""Prometheus text exposition, one scrape: every series that is whole."""
+
+import math
+import re
+from typing import Any, NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from servemap.parsers.clean import numbered
+from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.records import Skipped
+
+_COMMENT = re.compile(r"#\s*(HELP|TYPE)\s+(\S+)(?:\s+(.*))?")
+
+
+class Series(NamedTuple):
+    """One value of one series; None for NaN and infinities."""
+
+    metric: str
+    labels: dict[str, str]
+    value: float | int | None
+
+
+class Exposition(NamedTuple):
+    """The series of a scrape in order, what is said about their metrics, and what was left out."""
+
+    series: list[Series]
+    help: dict[str, str]
+    types: dict[str, str]
+    skipped: list[Skipped]
+
+
+def read_exposition(text: str) -> Exposition:
+    """Return the series of `text`; a line that is none is skipped."""
+    found = Exposition([], {}, {}, [])
+    for line, row in numbered(text):
+        if row.lstrip().startswith("#"):
+            if match := _COMMENT.match(row.lstrip()):
+                kept = found.help if match[1] == "HELP" else found.types
+                kept[match[2]] = match[3] or ""
+            continue
+        try:
+            samples = [sample for family in text_string_to_metric_families(row.strip() + "\n")
+                       for sample in family.samples]  # fmt: skip
+        except (ValueError, KeyError, IndexError):
+            samples = []
+        if len(samples) != 1:
+            found.skipped.append(Skipped(line, "no series, or cut"))
+            continue
+        sample = samples[0]
+        found.series.append(Series(sample.name, dict(sample.labels), _plain(sample.value)))
+    return found
+
+
+def _plain(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    return int(value) if float(value).is_integer() else value
+
+
+def parse_exposition_text(text: str) -> Extract:
+    """Any scrape in Prometheus' text form: all its series.
+
+    `series`: one each, `metric`, `labels` and `value` (null for NaN and infinities). `types` and
+    `help`: {metric: as declared}. Units are those of the metric's name or help.
+
+    Raises:
+        ParseError: there is no series.
+    """
+    found = read_exposition(text)
+    if not found.series:
+        raise foreign("a Prometheus exposition", "series")
+    data: dict[str, Any] = {
+        "series": [series._asdict() for series in found.series],
+        "types": found.types,
+        "help": found.help,
+    }
+    return Extract(data, found.skipped)

@@ -1,0 +1,69 @@
+"""iostat: the CPU's and the block devices' figures, one report an interval."""
+
+import re
+from typing import Any
+
+from servemap.parsers.clean import numbered
+from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.host.sysstat import host_of, read_json
+from servemap.parsers.host.sysstat_columns import Column, column, leading_time
+from servemap.parsers.records import Skipped
+
+_DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}")
+
+
+def parse_iostat(text: str) -> Extract:
+    """Figures of the CPU and of block devices, as iostat prints or writes as JSON.
+
+    `host` as in `mpstat`. `reports`: one an interval, the first one since boot: `date` and `time`
+    (as printed and HH:MM:SS, null without -t), `cpu` {`user_percent`, `idle_percent`}, null where
+    it is not printed, and `devices` {name: {`read_bytes_per_s`, `await_s`, `util_percent`}}.
+    iostat's kB are of 1024 bytes, its sectors of 512. JSON gives `statistics` with sysstat's own
+    names and units instead of `reports`.
+
+    Raises:
+        ParseError: there is neither a line `avg-cpu:` nor one that begins with `Device`.
+    """
+    if text.lstrip()[:1] == "{":
+        return read_json("iostat", text)
+    reports: list[dict[str, Any]] = []
+    skipped: list[Skipped] = []
+    host: dict[str, Any] | None = None
+    stamp: dict[str, Any] = {"date": None, "time": None}
+    columns: list[Column] = []
+    part: str | None = None
+
+    def report(for_part: str) -> dict[str, Any]:
+        if not reports or for_part in reports[-1]["has"]:
+            reports.append({**stamp, "cpu": None, "devices": {}, "has": set()})
+        reports[-1]["has"].add(for_part)
+        return reports[-1]
+
+    for line, row in numbered(text):
+        words = row.split()
+        if found := host_of(row):
+            host = host or found
+        elif words[0] == "avg-cpu:":
+            part, columns = "cpu", [column(word) for word in words[1:]]
+        elif words[0].rstrip(":") == "Device" and len(words) > 1:
+            part, columns = "devices", [column(word) for word in words[1:]]
+            report("devices")
+        elif _DATE.fullmatch(words[0]) and len(words) < 4:
+            time = leading_time(words[1:])
+            stamp = {"date": words[0], "time": time[0] if time else None}
+        elif part == "cpu" and len(words) == len(columns):
+            report("cpu")["cpu"] = _values(columns, words)
+            part = None
+        elif part == "devices" and len(words) == len(columns) + 1:
+            reports[-1]["devices"][words[0]] = _values(columns, words[1:])
+        else:
+            skipped.append(Skipped(line, "no row of a report, or cut"))
+    if not reports and part is None:
+        raise foreign("iostat", "line avg-cpu: or Device")
+    for each in reports:
+        del each["has"]
+    return Extract({"host": host, "reports": reports}, skipped)
+
+
+def _values(columns: list[Column], words: list[str]) -> dict[str, Any]:
+    return {each.key: each.read(word) for each, word in zip(columns, words, strict=True)}
