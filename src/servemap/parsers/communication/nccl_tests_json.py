@@ -5,9 +5,9 @@ from collections import Counter
 from typing import Any
 
 from servemap.parsers.cells import scaled
-from servemap.parsers.document import amount, integer, items, mapping, read_document, string
 from servemap.parsers.frame import Extract, foreign
-from servemap.parsers.records import Skipped
+from servemap.parsers.jsontext import read_document
+from servemap.parsers.jsonvalues import amount, integer, items, mapping, string
 
 _PROGRAM = re.compile(r"(\w+)_perf$")
 # The values of a half and of its times per iteration, as jsonDouble of src/util.cu writes them.
@@ -32,11 +32,10 @@ def read_json(text: str) -> Extract:
     Raises:
         ParseError: it is no JSON, or no results are in it.
     """
-    document = read_document(text, "nccl-tests")
+    document = read_document("nccl-tests", text)
     top = mapping(document.value)
     if not isinstance(top.get("results"), list):
         raise foreign("nccl-tests", "list of results")
-    skipped = [Skipped(document.rest_line, "text after the JSON")] if document.rest_line else []
     rows = [_row(mapping(result)) for result in items(top["results"])]
     config = mapping(top.get("config"))
     devices = [_device(mapping(one)) for one in items(config.get("devices"))]
@@ -54,12 +53,12 @@ def read_json(text: str) -> Extract:
         "nodes": len({device["host"] for device in devices}) if whole else None,
         "duplicate_ranks": sorted(rank for rank, times in ranks.items() if times > 1),
         "devices": devices,
-        "rows": [row for row in rows if row["size_bytes"] is not None],
+        "rows": [row for row in rows if row["size_bytes"] is not None and _has_rates(row)],
         "out_of_bounds": integer(mapping(top.get("out_of_bounds")).get("count")),
         "average_busbw_bytes_per_s": scaled(amount(average.get("bandwidth")), 1e9),
         "average_check": okay,
     }
-    return Extract({"runs": [run]}, skipped)
+    return Extract({"runs": [run]}, document.skipped)
 
 
 def _row(result: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +73,12 @@ def _row(result: dict[str, Any]) -> dict[str, Any]:
         "out_of_place": _half(result, "out_of_place"),
         "in_place": _half(result, "in_place"),
     }
+
+
+def _has_rates(row: dict[str, Any]) -> bool:
+    """Whether a row was written to its rates; the last one of a cut file may not be."""
+    halves = (row["out_of_place"] or {}, row["in_place"] or {})
+    return any("busbw_bytes_per_s" in half for half in halves)
 
 
 def _half(result: dict[str, Any], name: str) -> dict[str, Any] | None:

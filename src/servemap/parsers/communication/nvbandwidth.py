@@ -6,8 +6,9 @@ from typing import Any
 from servemap.parsers.cells import number, scaled
 from servemap.parsers.clean import numbered
 from servemap.parsers.communication.matrix import Matrix, last_line, read_row, unit_of
-from servemap.parsers.document import amount, is_json, items, mapping, read_document, string
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.jsontext import read_document
+from servemap.parsers.jsonvalues import amount, is_json, items, mapping, string
 from servemap.parsers.records import Skipped
 
 _RUNNING = re.compile(r"Running (\S{1,120}?)\.?")
@@ -146,11 +147,10 @@ def _data(described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_json(text: str) -> Extract:
-    document = read_document(text, "nvbandwidth")
+    document = read_document("nvbandwidth", text)
     top = mapping(mapping(document.value).get("nvbandwidth"))
     if not isinstance(top.get("testcases"), list):
         raise foreign("nvbandwidth", "list of testcases")
-    skipped = [Skipped(document.rest_line, "text after the JSON")] if document.rest_line else []
     version = top.get("version") or top.get("git_version")
     runtime = top.get("CUDA Runtime Version")
     return Extract(
@@ -165,7 +165,7 @@ def _from_json(text: str) -> Extract:
             "waived_without_name": 0,
             "tests": [_json_test(mapping(test)) for test in items(top["testcases"])],
         },
-        skipped,
+        document.skipped,
     )
 
 

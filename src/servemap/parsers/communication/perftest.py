@@ -5,8 +5,9 @@ from typing import Any
 
 from servemap.parsers.cells import Number, key, number, scaled, value
 from servemap.parsers.clean import numbered
-from servemap.parsers.document import amount, integer, is_json, mapping, read_document
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.jsontext import read_document
+from servemap.parsers.jsonvalues import amount, integer, is_json, mapping
 from servemap.parsers.records import Skipped
 
 _TITLE = re.compile(r"\s*(\w{1,40}(?: \w{1,40}){0,6}) Test")
@@ -134,7 +135,7 @@ def _read_parameters(test: dict[str, Any], line: str) -> bool:
 
 
 def _from_json(text: str) -> Extract:
-    document = read_document(text, "perftest")
+    document = read_document("perftest", text)
     results = mapping(mapping(document.value).get("results"))
     row: dict[str, Any] = {}
     for source, column in _JSON_KEYS.items():
@@ -157,8 +158,7 @@ def _from_json(text: str) -> Extract:
         key(str(one)): said for one, said in info.items() if isinstance(said, str | int | float)
     }
     test["rows"].append(row)
-    skipped = [Skipped(document.rest_line, "text after the JSON")] if document.rest_line else []
-    return Extract({"tests": [test]}, skipped)
+    return Extract({"tests": [test]}, document.skipped)
 
 
 def _rate_factor(size: int | None, rate: Number | None, average: Number | None) -> Number | None:

@@ -4,8 +4,9 @@ import re
 from typing import Any
 
 from servemap.parsers.clean import numbered
-from servemap.parsers.document import integer, is_json, items, mapping, read_document, string
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.jsontext import read_document
+from servemap.parsers.jsonvalues import integer, is_json, items, mapping, string
 from servemap.parsers.records import Skipped
 
 _LINK = re.compile(r"([\w.-]{1,64})/(\d{1,4}|-)")
@@ -66,8 +67,7 @@ def _read_counters(counters: dict[str, int], words: list[str]) -> list[str]:
 
 
 def _from_json(text: str) -> Extract:
-    document = read_document(text, "rdma-statistic")
-    skipped = [Skipped(document.rest_line, "text after the JSON")] if document.rest_line else []
+    document = read_document("rdma-statistic", text)
     links = []
     for entry in map(mapping, items(document.value)):
         if device := string(entry.get("ifname")):
@@ -79,4 +79,4 @@ def _from_json(text: str) -> Extract:
             links.append({"device": device, "port": integer(entry.get("port")), "counters": counts})
     if not links:
         raise foreign("rdma-statistic", "list of links with an ifname")
-    return Extract({"links": links}, skipped)
+    return Extract({"links": links}, document.skipped)
