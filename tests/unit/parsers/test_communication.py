@@ -1,9 +1,10 @@
 """Communication tests and NCCL's log: values worked out by hand, and tables that were broken."""
 
+import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemap.model.errors import ParseError
@@ -168,6 +169,7 @@ def halves(times, wrong):
         yield f"  {time:7}  {algbw:6}  {busbw:6}  {count:>6}"
 
 
+@settings(deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=6), st.data())
 def test_lines_of_the_log_between_and_within_rows_change_nothing(rows, data):
     """Rows as src/util.cu prints them; NCCL's lines begin where a row is not yet whole."""
@@ -201,6 +203,7 @@ def test_a_log_of_two_nodes():
     assert data["gdrdma_used"] is True
     net = next(path for path in data["paths"] if path["path"] == "NET/IB")
     assert (net["links"], net["pairs"], net["options"]) == (2, 1, ["GDRDMA", "Shared"])
+    assert (net["net_devices"], net["net_device_names"]) == ([0], ["mlx5_0"])
     assert data["network"]["gpu_direct_rdma"] == {"mlx5_0": True}
     assert data["network"]["out_of_band"] == [{"interface": "eth0", "address": "10.77.0.1"}]
     assert data["environment"] == {"NCCL_IB_HCA": ["mlx5_0,mlx5_3"]}
@@ -278,6 +281,26 @@ def test_the_network_within_a_node_and_a_name_that_two_nodes_have():
         + line.format(host="pod", pid=1, device=0, link="0[0] -> 1[0] [receive]")
     )
     assert (two["intra_node"], two["inter_node"]) == ([], ["NET/Socket"])
+
+
+def test_connections_name_virtual_devices_where_there_are_some():
+    data = log(
+        "n1:1:2 [0] NCCL INFO NET/IB : Made virtual device [0] name=mlx5_0 speed=1 ndevs=1\n"
+        "n1:1:2 [0] NCCL INFO NET/IB : Made virtual device [2] name=mlx5_0+mlx5_1 speed=2 ndevs=2\n"
+        "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [2]mlx5_7:1/RoCE [RO]\n"
+        "n1:1:3 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/2\n"
+    )
+    assert data["paths"][0]["net_device_names"] == ["mlx5_0+mlx5_1"]
+    assert data["gdrdma_used"] is False
+
+
+@pytest.mark.parametrize("before", ["[1,0]<stdout>:", "0: ", "[rank0]: ", "head01: ", "pod-0  | "])
+def test_tables_behind_what_launchers_write(before):
+    text = (MADE / "nccl-tests.txt").read_text().splitlines()
+    kept = [line for line in text if "NCCL INFO" not in line and "  1490.5" not in line]
+    (run,) = runs("\n".join(f"{before}{line}" for line in kept))
+    assert [row["size_bytes"] for row in run["rows"]] == [1024, 4194304]
+    assert (run["process"], run["ranks"]) == (re.sub(r"[^\w,-]|stdout", "", before), 2)
 
 
 def test_a_text_without_nccl_is_refused():

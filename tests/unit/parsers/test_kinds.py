@@ -79,13 +79,14 @@ def test_an_unknown_kind_and_bad_inputs_are_said_in_words(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
 @given(raw=st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_nothing_but_its_own_error_on_anything(kind, raw) -> None:
     tolerant(kind, raw)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_nothing_but_its_own_error_on_texts_that_are_cut_mixed_or_garbled(kind, data) -> None:
     foreign = data.draw(st.sampled_from(ALL))[1]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.corpus import extract
@@ -58,6 +58,7 @@ def test_rdma_statistic_in_one_line_in_several_and_as_json():
 NAMES = st.from_regex(r"[a-z][a-z_]{0,20}", fullmatch=True)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(NAMES, st.integers(0, 2**64 - 1), min_size=1, max_size=8), st.data())
 def test_a_link_that_is_cut_anywhere_gives_only_counters_with_their_names(counters, data):
     text = "link mlx5_0/1 " + " ".join(f"{name} {count}" for name, count in counters.items())

@@ -5,11 +5,11 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 # What launchers put before a line: mpirun --tag-output, srun -l, mpiexec -l, torchrun --tee,
-# kubectl --prefix, docker compose.
+# kubectl --prefix, docker compose, pdsh.
 _TAG = re.compile(
     r"\s{0,8}(?:\[([\w.@-]{1,99},\d{1,7})\]<std(?:out|err|diag)>:|(\d{1,6}): ?"
     r"|\[(\d{1,6})\] (?=[\s#\w])(?!NCCL )|\[([a-z]{1,20}\d{1,6})\]: ?|\[(pod/[\w./-]{1,200})\] "
-    r"|([\w.-]{1,80})\s{0,20}\| )"
+    r"|([\w.-]{1,80})\s{0,20}\| |([A-Za-z][\w.-]{0,80}): (?=\s{0,20}(?:#|\d{1,20}\s{1,20}\d)))"
 )
 # Most lines are so; they are read in one step.
 _PLAIN = re.compile(

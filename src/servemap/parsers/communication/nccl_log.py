@@ -23,12 +23,12 @@ def parse_nccl_log(text: str) -> Extract:
     are named), `devices`, `out_of_band`, `gpu_direct_rdma` per device, `plugins`.
 
     `paths` sums up the connections by `scope`, `path` (`P2P/CUMEM`, `SHM/direct`, `NET/IB`) and
-    `gdrdma`; `intra_node` and `inter_node` list the paths of each scope, and `gdrdma_used` is null
-    where no connection goes over a network, whatever `ring_flags` say. `channels` as NCCL counts
-    them, `rings` and `ring_orders`, `trees`, `algorithms` (collective, size, algorithm, protocol
-    and how often), `environment` (variables that NCCL read, all values seen), `warnings`,
-    `error_codes`, `findings` (classes of nccl_findings.yaml; `attempt` counts the restarts before
-    it).
+    `gdrdma`, with the network devices in use (indexes, and the names that hosts gave them);
+    `intra_node` and `inter_node` list the paths of each scope, and `gdrdma_used` is null where no
+    connection goes over a network, whatever `ring_flags` say. `channels` as NCCL counts them,
+    `rings`, `ring_orders`, `trees`, `algorithms` (collective, size, algorithm, protocol and how
+    often), `environment` (variables that NCCL read, all values seen), `warnings`, `error_codes`,
+    `findings` (classes of nccl_findings.yaml; `attempt` counts the restarts before one).
 
     Raises:
         ParseError: no line is of NCCL.
@@ -56,12 +56,14 @@ def parse_nccl_log(text: str) -> Extract:
         elif not messages and not read_version(log, rest):
             skipped.append(Skipped(line, "no line of NCCL"))
     if not log.messages and not log.versions and not log.findings:
-        raise foreign("nccl-log", "line with NCCL INFO or NCCL WARN")
+        raise foreign(
+            "nccl-log", "line with NCCL INFO or NCCL WARN", "set NCCL_DEBUG=INFO where it runs"
+        )
     return Extract(_data(log), skipped)
 
 
 def _data(log: Log) -> dict[str, Any]:
-    paths = summarised(log.links, log.known_hosts())
+    paths = summarised(log.links, log.known_hosts(), log.device_names())
     over_network = [path["gdrdma"] for path in paths if path["gdrdma"] is not None]
     return {
         "library": log.library,

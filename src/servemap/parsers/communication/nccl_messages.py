@@ -18,6 +18,8 @@ _NETWORK = re.compile(r"NET/(\w{1,40})\b ?:? ?(.{0,4000})")
 _DEVICE = re.compile(r"\[(\d{1,4})\]([^\s:\[\]]{1,64}):(\S{1,80})")
 # Before 2.4 and since 2.27 one message a device.
 _ONE_DEVICE = re.compile(r"\[(\d{1,4})\] ([^\s:]{1,64}):(?:uverbs\d{1,4}:)?(\d{1,4})/(\w{1,20})")
+# Since 2.21 connections name virtual devices, each of one or several real ones.
+_VIRTUAL = re.compile(r"Made virtual device \[(\d{1,4})\] name=([^\s]{1,99})")
 _OOB = re.compile(r"OOB ([^\s:]{1,64}):(\S{1,80})")
 _BOOTSTRAP = re.compile(r"Bootstrap ?: Using (?:\[\d{1,4}\])?([^\s:]{1,64}):(\S{1,80})")
 _GPU_DIRECT = re.compile(
@@ -85,6 +87,7 @@ class Log:
     networks_used: Seen[str] = field(default_factory=dict)
     networks_seen: Seen[str] = field(default_factory=dict)
     devices: dict[tuple[str, int, str], dict[str, Any]] = field(default_factory=dict)
+    virtual: dict[tuple[str, int], set[str]] = field(default_factory=dict)
     out_of_band: Seen[tuple[str, str]] = field(default_factory=dict)
     gpu_direct: dict[str, bool] = field(default_factory=dict)
     plugins: Seen[str] = field(default_factory=dict)
@@ -118,6 +121,15 @@ class Log:
             if cards.setdefault(card, row["rank"]) != row["rank"]:
                 shared.add(row["host"])
         return {rank: names - shared for rank, names in self.rank_hosts.items()}
+
+    def device_names(self) -> dict[tuple[str, int], set[str]]:
+        """Return the names of network devices by network and index, of all hosts together."""
+        if self.virtual:
+            return self.virtual
+        names: dict[tuple[str, int], set[str]] = {}
+        for network, index, name in self.devices:
+            names.setdefault((network, index), set()).add(name)
+        return names
 
     def rank_table(self) -> list[dict[str, Any]]:
         """Return the ranks in their order."""
@@ -227,6 +239,8 @@ def _read_network(log: Log, message: str) -> None:
                 _out_of_band(log, oob)
         elif direct := _GPU_DIRECT.match(rest):
             log.gpu_direct[direct[2] or direct[3]] = direct[1] == "Enabled"
+        elif virtual := _VIRTUAL.match(rest):
+            log.virtual.setdefault((network, int(virtual[1])), set()).add(virtual[2])
         elif one := _ONE_DEVICE.match(rest):
             index, name, at, layer = one.groups()
             device = {"network": network, "index": int(index), "name": name}

@@ -73,24 +73,43 @@ def scope(link: Link, hosts: Mapping[int, set[str]]) -> str:
     return "inter_node" if link.path.startswith(("NET/", "COLLNET/", "P2P/MNNVL")) else "intra_node"
 
 
-def summarised(links: Iterable[Link], hosts: Mapping[int, set[str]]) -> list[dict[str, Any]]:
-    """Return one entry a path and scope: how many links, pairs, channels, over which devices."""
+def summarised(
+    links: Iterable[Link],
+    hosts: Mapping[int, set[str]],
+    devices: Mapping[tuple[str, int], set[str]],
+) -> list[dict[str, Any]]:
+    """Return one entry a path and scope: how many links, pairs, channels, over which devices.
+
+    `devices` are the names of network devices by network and index, of all hosts.
+    """
     groups: dict[tuple[str, str, bool | None], list[Link]] = {}
     for link in links:
         groups.setdefault((scope(link, hosts), link.path, link.gdrdma), []).append(link)
-    return [
-        {
-            "scope": where,
-            "path": path,
-            "gdrdma": gdrdma,
-            "links": len(group),
-            "pairs": len({(link.source, link.target) for link in group}),
-            "ranks": len(
-                {rank for link in group for rank in (link.source, link.target) if rank is not None}
-            ),
-            "channels": len({link.channel for link in group}),
-            "net_devices": sorted({link.device for link in group if link.device is not None}),
-            "options": sorted({option for link in group for option in link.options}),
-        }
-        for (where, path, gdrdma), group in sorted(groups.items(), key=str)
-    ]
+    entries = []
+    for (where, path, gdrdma), group in sorted(groups.items(), key=str):
+        used = sorted({link.device for link in group if link.device is not None})
+        network = path.partition("/")[2]
+        entries.append(
+            {
+                "scope": where,
+                "path": path,
+                "gdrdma": gdrdma,
+                "links": len(group),
+                "pairs": len({(link.source, link.target) for link in group}),
+                "ranks": len(
+                    {
+                        rank
+                        for link in group
+                        for rank in (link.source, link.target)
+                        if rank is not None
+                    }
+                ),
+                "channels": len({link.channel for link in group}),
+                "net_devices": used,
+                "net_device_names": sorted(
+                    {name for index in used for name in devices.get((network, index), ())}
+                ),
+                "options": sorted({option for link in group for option in link.options}),
+            }
+        )
+    return entries
