@@ -1,7 +1,7 @@
 """Values in the cells of tables that are meant for people: numbers, units, and what is missing."""
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ _MISSING = frozenset({
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,20}[.,][0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?")
 _EXPONENT = re.compile(r"[+-]?[0-9]{1,20}\.?[eE][+-]?[0-9]{1,2}")
+# A longer cell is neither a number nor a word for a missing one.
+_LONGEST = 80
 _QUANTITY = re.compile(r"([+-]?[0-9][0-9.,eE+-]{0,60})[ \t]*([^0-9\s.,][^\s]{0,20})?")
 
 Number = int | float
@@ -31,6 +33,11 @@ class Quantity(NamedTuple):
 def is_missing(cell: str) -> bool:
     """Return whether a cell says that there is no value: N/A, -, [Not Supported], <not counted>."""
     word = cell.strip()
+    return not word or (len(word) <= _LONGEST and _is_missing(word))
+
+
+@lru_cache(maxsize=65536)
+def _is_missing(word: str) -> bool:
     return (
         word.casefold() in _MISSING
         or word[:4].casefold() in ("n/a ", "n/a(")
@@ -46,6 +53,12 @@ def number(cell: str) -> Number | None:
     here. Whole numbers without a mark are int.
     """
     word = cell.strip()
+    return _number(word) if len(word) <= _LONGEST else None
+
+
+# Cells of telemetry repeat, and a look-up takes a tenth of a match.
+@lru_cache(maxsize=65536)
+def _number(word: str) -> Number | None:
     if _INTEGER.fullmatch(word):
         return int(word)
     if _DECIMAL.fullmatch(word) or _EXPONENT.fullmatch(word):
@@ -55,7 +68,13 @@ def number(cell: str) -> Number | None:
 
 def quantity(cell: str) -> Quantity | None:
     """Return a number and its unit (`66W`, `40 C`, `8 %`), or None where the cell holds none."""
-    match = _QUANTITY.fullmatch(cell.strip())
+    word = cell.strip()
+    return _quantity(word) if len(word) <= _LONGEST else None
+
+
+@lru_cache(maxsize=65536)
+def _quantity(word: str) -> Quantity | None:
+    match = _QUANTITY.fullmatch(word)
     value = number(match[1]) if match else None
     return None if match is None or value is None else Quantity(value, match[2])
 

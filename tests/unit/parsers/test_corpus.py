@@ -15,8 +15,7 @@ for module in Path(__file__).parent.glob("test_corpus_*.py"):
 # Read by other tests, not by `servemap parse`.
 ELSEWHERE = ("server_logs/", "kineto_traces/", "kineto_full/", "nsys/", "bench_results/", "own/")
 # What no kind reads yet.
-NOT_YET = ("server_metrics/", "nvidia_smi/", "dcgm/", "vendor_smi/", "sysstat/", "telemetry_jsonl/",
-           "telemetry_prom/")  # fmt: skip
+NOT_YET = ("server_metrics/",)
 # Kinds of which the corpus holds no sample; their made-up texts are the only ones.
 NO_SAMPLE = {"perftest", "ethtool", "cuda-bandwidth"}
 SAMPLES = [(file, kind) for file, kinds in TESTED.items() for kind in kinds]

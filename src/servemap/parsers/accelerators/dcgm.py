@@ -1,6 +1,7 @@
 """DCGM: dcgmi dmon, dcgmi discovery, dcgm-exporter, and series exported as csv."""
 
 import re
+from datetime import datetime
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -181,11 +182,11 @@ def parse_dcgmi_discovery(text: str) -> Extract:
     for line, row in numbered(text):
         if count := _COUNT.fullmatch(row):
             found[count[2]] = int(count[1])
-        elif row.lstrip().startswith("| ") and "ID" in row and ":" not in row:
+        elif row.lstrip().startswith("|") and "ID" in row and ":" not in row:
             in_gpus = "GPU ID" in row
+        elif row.lstrip().startswith("|") and not in_gpus:
+            continue
         elif cell := _CELL.fullmatch(row.strip()[:400]):
-            if not in_gpus:
-                continue
             if cell[1]:
                 gpus.append({"id": int(cell[1][:9])})
             if gpus:
@@ -210,8 +211,8 @@ def parse_dcgmi_discovery(text: str) -> Extract:
 def parse_dcgm_csv(text: str) -> Extract:
     """Series of DCGM fields that were exported as csv with a column `timestamp`.
 
-    `rows`: `t_ns` (epoch, from seconds or milliseconds as printed) and the fields, named as in
-    `dcgm-exporter`.
+    `rows`: `t_ns` (epoch, from seconds, milliseconds or ISO 8601 with a zone) and the fields, named
+    as in `dcgm-exporter`.
 
     Raises:
         ParseError: there is no heading line with `timestamp` and a field.
@@ -229,7 +230,7 @@ def parse_dcgm_csv(text: str) -> Extract:
             continue
         t_ns = _epoch_ns(cells[0])
         if t_ns is None:
-            skipped.append(Skipped(line, "no epoch time"))
+            skipped.append(Skipped(line, "no time that can be placed"))
             continue
         found: dict[str, Any] = {"t_ns": t_ns}
         for (name, factor), cell in zip(columns, cells[1:], strict=True):
@@ -242,8 +243,15 @@ def parse_dcgm_csv(text: str) -> Extract:
 
 
 def _epoch_ns(cell: str) -> int | None:
-    """Return epoch seconds or milliseconds, told apart by their size, as nanoseconds."""
+    """Return a time as epoch nanoseconds: seconds or milliseconds by their size, or ISO 8601."""
     found = number(cell)
+    if found is None and len(cell) < 40:
+        try:
+            moment = datetime.fromisoformat(cell.strip())
+        except ValueError:
+            return None
+        # Without a zone it is anybody's local time.
+        return None if moment.tzinfo is None else round(moment.timestamp() * 1e6) * 1000
     if found is None or not 1e9 <= found < 1e14:
         return None
     whole, _, fraction = cell.strip().partition(".")

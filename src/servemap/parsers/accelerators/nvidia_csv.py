@@ -4,12 +4,14 @@ import re
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import cell_value, column, says_failure
-from servemap.parsers.cells import Number, quantity, unit, value
+from servemap.parsers.cells import Number, is_missing, quantity, unit, value
 from servemap.parsers.clean import numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
 _HEADING = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]*\])?")
+# A name of nvidia-smi's has a dot, an underscore or a unit, or is one of these.
+_PLAIN_NAMES = {"timestamp", "name", "count", "index", "serial", "uuid", "pstate", "pid"}
 # May hold commas itself, as nvidia-smi does not quote.
 _FREE_TEXT = "process_name"
 
@@ -40,12 +42,13 @@ def parse_csv(text: str) -> Extract:
             error = error or row.strip()
             continue
         cells = _cells(row)
-        if all(map(_HEADING.fullmatch, cells)) and (len(cells) > 1 or columns is None):
+        if _is_heading(cells) and (len(cells) > 1 or columns is None):
             if cells != heading:
                 heading = cells
                 columns = [column(cell) for cell in cells]
         elif columns is None:
-            if len(cells) > 1 and (not loose or len(cells) == len(loose[0])):
+            has_value = any(quantity(cell) or is_missing(cell) for cell in cells)
+            if len(cells) > 1 and has_value and (not loose or len(cells) == len(loose[0])):
                 loose.append(cells)
             else:
                 skipped.append(Skipped(line, "no row of cells"))
@@ -64,6 +67,12 @@ def parse_csv(text: str) -> Extract:
     if not rows and error is None and columns is None:
         raise foreign("nvidia-smi csv", "heading line and no row of cells")
     return Extract({"rows": rows if rows or error is None else None, "error": error}, skipped)
+
+
+def _is_heading(cells: list[str]) -> bool:
+    return all(map(_HEADING.fullmatch, cells)) and any(
+        cell in _PLAIN_NAMES or any(mark in cell for mark in "._[") for cell in cells
+    )
 
 
 def _cells(row: str) -> list[str]:

@@ -1,16 +1,27 @@
-"""nvidia-smi topo -m and nvidia-smi nvlink -s: how the cards are connected."""
+"""nvidia-smi topo and nvidia-smi nvlink: how the cards are connected."""
 
 import re
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import says_failure
-from servemap.parsers.cells import Number, is_missing, number, quantity, scaled, unit
+from servemap.parsers.cells import (
+    Number,
+    is_missing,
+    key,
+    number,
+    quantity,
+    scaled,
+    unit,
+    value,
+)
 from servemap.parsers.clean import numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
 _DEVICE = re.compile(r"(?:GPU|NIC|mlx|hfi|bnxt|irdma|roce|ib|efa|rdma)[A-Za-z_]*[0-9][0-9A-Za-z_]*")
-_LINK = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|PXN|SOC|PSB|C2C|NV[0-9]{1,3}|N/A")
+_LINK = re.compile(
+    r"X|SYS|NODE|PHB|PXB|PIX|PXN|SOC|PSB|C2C|NV[0-9]{1,3}|N/A|OK|CNS|GNS|TNS|DR|NS|U"
+)
 _NIC_NAME = re.compile(r"\s*(NIC[0-9]+)\s*:\s*(\S+)")
 _AFFINITY = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID", re.IGNORECASE)
 
@@ -19,9 +30,10 @@ def parse_topo(text: str) -> Extract:
     """The matrix of nvidia-smi topo -m: how each pair of GPUs and NICs is connected.
 
     `links`: {device: {other device: `NV18`, `PIX`, `PXB`, `PHB`, `NODE` or `SYS`}}, without the
-    diagonal. `cpu_affinity` (list of CPUs as printed), `numa_node` and `gpu_numa_node` (numbers, or
-    text where several are named): {GPU: value}. `nics`: {NIC0: name}. `error` is the message of a
-    tool that has no topology to show, else null; then all else is null.
+    diagonal; with -p2p what is printed there: `OK`, `NS`. `cpu_affinity` (list of CPUs as printed),
+    `numa_node` and `gpu_numa_node` (numbers, or text where several are named): {GPU: value}.
+    `nics`: {NIC0: name}. `error` is the message of a tool that has no topology to show, else null;
+    then all else is null.
 
     Raises:
         ParseError: there is neither a heading line with devices nor a message of nvidia-smi.
@@ -108,16 +120,17 @@ def _read_row(
 
 
 _GPU = re.compile(r"GPU ([0-9]+): (.*?)(?: \(UUID: ([^)\s]+)\))?")
-_NVLINK = re.compile(r"\s*Link ([0-9]+):\s*(\S.*)")
+_NVLINK = re.compile(r"\s*Link ([0-9]{1,4})[:,]\s*(?:([A-Za-z][^:]{0,60}):\s*)?(\S.*)")
+_FLAGS = {"true": True, "false": False}
 
 
 def parse_nvlink(text: str) -> Extract:
-    """State and speed of every NVLink: nvidia-smi nvlink -s.
+    """What nvidia-smi nvlink tells of every link: -s, -c, -e or -gt.
 
-    `gpus`: one each, `index`, `name`, `uuid`, `links` ({link: {`active`, `bytes_per_s`}}; null
-    where the card has none or the tool could not ask) and `message` (what it said instead, else
-    null).
-    `bytes_per_s` is one direction of a link, null while the link is inactive.
+    `gpus`: one each, `index`, `name`, `uuid`, `links` ({link: {...}}; null where the card has none
+    or the tool could not ask) and `message` (what it said instead, else null). With -s a link has
+    `active` and `bytes_per_s`, one direction, null while it is inactive; with the others what is
+    printed, named so, with units: `p2p_is_supported`, `replay_errors`, `data_tx_bytes`.
 
     Raises:
         ParseError: there is no line `GPU 0: ...` and no message of nvidia-smi.
@@ -126,17 +139,14 @@ def parse_nvlink(text: str) -> Extract:
     skipped: list[Skipped] = []
     error: str | None = None
     for line, row in numbered(text):
-        if gpu := _GPU.fullmatch(row):
+        if len(row) > 500:
+            skipped.append(Skipped(line, "no link of a GPU"))
+        elif gpu := _GPU.fullmatch(row):
             gpus.append({"index": int(gpu[1][:9]), "name": gpu[2], "uuid": gpu[3], "links": None,
                          "message": None})  # fmt: skip
         elif (link := _NVLINK.fullmatch(row)) and gpus:
-            speed = quantity(link[2])
-            kept = unit(speed.unit) if speed else None
-            state = {
-                "active": speed is not None,
-                "bytes_per_s": scaled(speed.value, kept.factor) if speed and kept else None,
-            }
-            gpus[-1]["links"] = {**(gpus[-1]["links"] or {}), link[1]: state}
+            links = gpus[-1]["links"] = gpus[-1]["links"] or {}
+            links.setdefault(link[1], {}).update(_link_state(link[2], link[3]))
         elif says_failure(row):
             if gpus:
                 gpus[-1]["message"] = gpus[-1]["message"] or row.strip()
@@ -145,5 +155,16 @@ def parse_nvlink(text: str) -> Extract:
         else:
             skipped.append(Skipped(line, "no link of a GPU"))
     if not gpus and error is None:
-        raise foreign("nvidia-smi nvlink -s", "line such as `GPU 0: NAME (UUID: ...)`")
+        raise foreign("nvidia-smi nvlink", "line such as `GPU 0: NAME (UUID: ...)`")
     return Extract({"gpus": gpus or None, "error": error}, skipped)
+
+
+def _link_state(name: str | None, cell: str) -> dict[str, Any]:
+    found = quantity(cell)
+    kept = unit(found.unit) if found else None
+    if name is None:
+        speed = scaled(found.value, kept.factor) if found and kept else None
+        return {"active": found is not None, "bytes_per_s": speed}
+    if found and kept:
+        return {f"{key(name)}_{kept.suffix}": scaled(found.value, kept.factor)}
+    return {key(name): _FLAGS.get(cell.strip().casefold(), value(cell))}

@@ -10,6 +10,7 @@ from servemap.parsers.host.sysstat_columns import Column, column, leading_time
 from servemap.parsers.records import Skipped
 
 _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}")
+_ISO = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}:[0-9]{2})[0-9Z:+-]*")
 
 
 def parse_iostat(text: str) -> Extract:
@@ -48,6 +49,8 @@ def parse_iostat(text: str) -> Extract:
         elif words[0].rstrip(":") == "Device" and len(words) > 1:
             part, columns = "devices", [column(word) for word in words[1:]]
             report("devices")
+        elif iso := _ISO.fullmatch(row.strip()):
+            stamp = {"date": iso[1], "time": iso[2]}
         elif _DATE.fullmatch(words[0]) and len(words) < 4:
             time = leading_time(words[1:])
             stamp = {"date": words[0], "time": time[0] if time else None}

@@ -7,7 +7,7 @@ from servemap.parsers.clean import numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
-_HEADING = re.compile(r"(?:\s*node ?[0-9]+)+(?:\s+total)?", re.IGNORECASE)
+_HEADING = re.compile(r"(?:PID\s+)?(?:\s*node ?[0-9]+)+(?:\s+total)?", re.IGNORECASE)
 _NODE = re.compile(r"node ?([0-9]+)|total", re.IGNORECASE)
 _RULE = re.compile(r"[\s-]+")
 # numastat(8): "MBs" are of 1048576 bytes.
