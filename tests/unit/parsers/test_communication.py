@@ -79,6 +79,18 @@ def test_two_processes_that_did_not_find_each_other():
     assert (first["process"], second["process"], second["ranks"]) == ("1,0", "1,1", 1)
 
 
+def test_a_test_that_failed_says_why():
+    data = extract(
+        "nccl-tests",
+        b"# nThread 1 nGpus 2 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20\n"
+        b"head01: Test NCCL failure all_reduce.cu:55 'unhandled system error / Broken pipe'\n"
+        b" .. head01 pid 41: Test failure common.cu:401\n",
+    ).data
+    assert data["runs"] == []
+    assert [one["line"] for one in data["failures"]] == [2, 3]
+    assert data["failures"][0]["text"].endswith("'unhandled system error / Broken pipe'")
+
+
 HEADING = (
     "#       size         count      type   redop    root     time   algbw   busbw #wrong"
     "     time   algbw   busbw #wrong\n"

@@ -40,6 +40,7 @@ _PARAMETERS = {
     "maxBytes": "max_bytes", "warmup iters": "warmup_iterations", "iters": "iterations",
     "agg iters": "aggregated_iterations",
 }  # fmt: skip
+_FAILURE = re.compile(r"Test (?:CUDA failure|NCCL failure|failure|timeout) .{1,300}")
 _OUT_OF_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,20})")
 _AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S{1,40})(?:\s+(OK|FAILED))?")
 # Comments, of which a document may have dropped the mark, and the version line of rccl-tests.
@@ -89,7 +90,8 @@ def parse_nccl_tests(text: str) -> Extract:
     A row has `size_bytes`, `count`, `type`, `redop`, `root`, and for `out_of_place` and `in_place`
     `time_s`, `algbw_bytes_per_s`, `busbw_bytes_per_s` and `wrong` (of the layout before 2.13:
     `max_error`), null where values were not checked. Rows that lines of NCCL's own log break are
-    joined again; the log itself is another kind, nccl-log.
+    joined again; the log itself is another kind, nccl-log. `failures` are the program's own lines
+    on why it stopped.
 
     Raises:
         ParseError: there is no row and no device of nccl-tests.
@@ -98,6 +100,7 @@ def parse_nccl_tests(text: str) -> Extract:
         return read_json(text)
     readers: dict[str, _Reader] = {}
     skipped: list[Skipped] = []
+    failures: list[dict[str, Any]] = []
     hosts: set[str] = set()
     for line, row in numbered(text):
         if plain_line(row):
@@ -109,14 +112,16 @@ def parse_nccl_tests(text: str) -> Extract:
             fragment = _fragment(messages[0], hosts)
             if fragment and not _read_cells(reader, line, fragment, skipped):
                 skipped.append(Skipped(line, "a broken row: where NCCL's line begins is unclear"))
+        elif failure := _FAILURE.search(rest):
+            failures.append({"line": line, "text": failure[0]})
         elif not _read_cells(reader, line, rest, skipped) and not _read_line(reader, rest, hosts):
             skipped.append(Skipped(line, "no line of nccl-tests"))
     for reader in readers.values():
         _drop(reader, skipped)
     runs = [_finished(run) for reader in readers.values() for run in reader.runs if run.ended]
-    if not runs:
+    if not runs and not failures:
         raise foreign("nccl-tests", "table of sizes and bandwidths, and no list of ranks")
-    return Extract({"runs": runs}, sorted(skipped))
+    return Extract({"runs": runs, "failures": failures}, sorted(skipped))
 
 
 def _fragment(message: NcclLine, hosts: set[str]) -> str:
