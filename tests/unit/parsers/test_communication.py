@@ -206,7 +206,7 @@ def test_lines_of_the_log_between_and_within_rows_change_nothing(rows, data):
 def test_a_log_of_two_nodes():
     data = made("nccl-log.txt", "nccl-log")
     assert (data["library"], data["versions"]) == ("NCCL", ["2.28.3+cuda12.9"])
-    assert data["communicators"] == [{"id": "0xabc", "ranks": 4, "completed": 1}]
+    assert data["communicators"] == [{"id": "0xabc", "ranks": 4, "nodes": 2, "completed": 1}]
     assert [(row["rank"], row["host"], row["net_devices"]) for row in data["ranks"]] == [
         (0, "head01", [0]), (1, "head01", [0]), (2, "worker01", [0]),
     ]  # fmt: skip
@@ -231,7 +231,7 @@ def test_a_log_of_two_nodes():
         }
     ]  # fmt: skip
     assert [(one["class"], one["line"]) for one in data["findings"]] == [
-        ("ib-transport-retry-exceeded", 23)
+        ("ib-transport-retry-exceeded", 24)
     ]
     assert data["error_codes"][0]["name"] == "ncclRemoteError"
 
@@ -252,7 +252,7 @@ def test_rccl_and_old_forms():
     )
     assert (old["inter_node"], old["intra_node"]) == (["NET/IB"], ["SHM/direct"])
     assert old["network"]["used"] == ["IB"] and old["network"]["devices"][0]["name"] == "mlx5_1"
-    assert old["communicators"] == [{"id": None, "ranks": 32, "completed": 1}]
+    assert old["communicators"] == [{"id": None, "ranks": 32, "nodes": None, "completed": 1}]
 
 
 @pytest.mark.parametrize(

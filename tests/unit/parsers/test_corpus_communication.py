@@ -183,6 +183,9 @@ def test_a_network_that_is_there_is_not_one_that_is_used(data, skipped):
     ]
     assert sum(one["times"] for one in data["algorithms"]) == 495
     assert data["environment"] == {"NCCL_TOPO_DUMP_FILE": ["nccl_topo_dump.xml"]}
+    assert data["communicators"] == [
+        {"id": "0x54fe282d32a87d85", "ranks": 2, "nodes": 1, "completed": 2}
+    ]
 
 
 @sample("nccl_tests/017_interleaved_info_2xA100_fault_topo.log", "nccl-tests")
@@ -217,7 +220,7 @@ def test_a_table_among_the_lines_of_sixteen_ranks(data, skipped):
 def test_two_nodes_over_efa(data, skipped):
     assert data["versions"] == ["2.9.9+cuda11.2"]
     assert len(data["hosts"]) == 2 and len(data["ranks"]) == 16
-    assert data["communicators"] == [{"id": None, "ranks": 16, "completed": 16}]
+    assert data["communicators"] == [{"id": None, "ranks": 16, "nodes": None, "completed": 16}]
     assert data["network"]["used"] == ["AWS Libfabric"]
     assert data["network"]["plugins"] == ["efa"]
     assert (data["intra_node"], data["inter_node"]) == (["P2P/IPC"], ["NET/AWS Libfabric"])
@@ -258,7 +261,9 @@ def test_lines_of_a_document(data, skipped):
 def test_sockets_between_nodes(data, skipped):
     assert (data["inter_node"], data["intra_node"]) == (["NET/Socket"], [])
     assert data["gdrdma_used"] is False and data["ring_flags"] == [{"pxn": 0, "gdr": 0}]
-    assert data["communicators"] == [{"id": "0x15c1c76db987339e", "ranks": 4, "completed": 1}]
+    assert data["communicators"] == [
+        {"id": "0x15c1c76db987339e", "ranks": 4, "nodes": None, "completed": 1}
+    ]
     assert data["ranks"] == [
         {"rank": 3, "host": "node04", "pid": 53, "device": 0, "bus_id": "1e0", "net_devices": [0]}
     ]
@@ -280,7 +285,9 @@ def test_shared_memory_within_a_node(data, skipped):
     assert (data["intra_node"], data["inter_node"]) == (["SHM/direct"], [])
     # `GDR 1` is printed although no network is used.
     assert data["ring_flags"] == [{"pxn": 0, "gdr": 1}] and data["gdrdma_used"] is None
-    assert data["communicators"] == [{"id": "0x2253366728668019", "ranks": 2, "completed": 2}]
+    assert data["communicators"] == [
+        {"id": "0x2253366728668019", "ranks": 2, "nodes": None, "completed": 2}
+    ]
     assert [piece.line for piece in skipped] == [3, 4, 11]
 
 

@@ -5,8 +5,9 @@ from typing import Any
 from servemap.parsers.clean import numbered
 from servemap.parsers.communication.nccl_findings import finding_of, may_be_finding
 from servemap.parsers.communication.nccl_line import nccl_lines, plain_line, separated, untag
-from servemap.parsers.communication.nccl_messages import CHANNELS, Log, read_message, read_version
+from servemap.parsers.communication.nccl_messages import CHANNELS, read_message, read_version
 from servemap.parsers.communication.nccl_paths import summarised
+from servemap.parsers.communication.nccl_state import Log
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
@@ -18,9 +19,10 @@ def parse_nccl_log(text: str) -> Extract:
 
     `library` and `versions`; `hosts` that wrote lines; `launcher_labels` (ranks or pods that a
     launcher wrote before lines); `ranks` (`rank`, `host`, `pid`, `device`, `bus_id`, the network
-    devices that it uses); `communicators` (`id`, null in old logs; size `ranks`, how many
-    `completed` their initialisation); `network`: `used` (as NCCL says it chose), `seen` (all that
-    are named), `devices`, `out_of_band`, `gpu_direct_rdma` per device, `plugins`.
+    devices that it uses); `communicators` (`id`, null in old logs; `ranks`; `nodes`, null where
+    the log does not say; how many ranks `completed` their initialisation); `network`: `used` (as
+    NCCL says it chose), `seen` (all that are named), `devices`, `out_of_band`,
+    `gpu_direct_rdma` per device, `plugins`.
 
     `paths` sums up the connections by `scope`, `path` (`P2P/CUMEM`, `SHM/direct`, `NET/IB`) and
     `gdrdma`, with the network devices in use (indexes, and the names that hosts gave them);

@@ -1,17 +1,19 @@
-"""What single messages of NCCL say, gathered while a log is read."""
+"""What single messages of NCCL say."""
 
 import re
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
 
 from servemap.parsers.communication.nccl_line import NcclLine
-from servemap.parsers.communication.nccl_paths import Link, read_link
+from servemap.parsers.communication.nccl_paths import read_link
+from servemap.parsers.communication.nccl_state import Algorithm, Log
 
 _VERSION = re.compile(r"(NCCL|RCCL) version\s?:?\s{0,3}(\d[\w.+:-]{0,99})")
 _INIT = re.compile(
     r"comm (?P<comm>0x[0-9a-f]{1,20}) rank (?P<rank>\d{1,7}) nranks (?P<ranks>\d{1,7})"
     r" cudaDev (?P<device>\d{1,4})(?: nvmlDev \d{1,4})?(?: busId (?P<bus>[0-9a-f]{1,16}))?"
     r"(?: commId (?P<id>0x[0-9a-f]{1,20}))?.{0,100}? - Init (?P<state>START|COMPLETE)"
+)
+_NODES = re.compile(
+    r"comm (0x[0-9a-f]{1,20}) rank \d{1,7} nRanks (\d{1,7}) nNodes (\d{1,6}) localRanks .{0,99}"
 )
 _USING_NETWORK = re.compile(r"Using (?:internal )?[Nn]etwork (\S.{0,60})")
 _NETWORK = re.compile(r"NET/(\w{1,40})\b ?:? ?(.{0,4000})")
@@ -56,86 +58,6 @@ _RESULTS = {
     8: "ncclTimeout",
 }  # fmt: skip
 
-T = TypeVar("T")
-# Values in the order in which they came, each once.
-Seen = dict[T, None]
-
-
-class Algorithm(NamedTuple):
-    """What NCCL chose for a collective of one size; `channels` is null in older logs."""
-
-    collective: str | None
-    size_bytes: int
-    algorithm: str
-    protocol: str
-    channels: int | None
-
-
-@dataclass
-class Log:
-    """Everything gathered so far."""
-
-    messages: int = 0
-    library: str | None = None
-    versions: Seen[str] = field(default_factory=dict)
-    hosts: set[str] = field(default_factory=set)
-    labels: Seen[str] = field(default_factory=dict)
-    links: list[Link] = field(default_factory=list)
-    rank_hosts: dict[int, set[str]] = field(default_factory=dict)
-    ranks: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
-    communicators: dict[tuple[str | None, int], dict[str, Any]] = field(default_factory=dict)
-    networks_used: Seen[str] = field(default_factory=dict)
-    networks_seen: Seen[str] = field(default_factory=dict)
-    devices: dict[tuple[str, int, str], dict[str, Any]] = field(default_factory=dict)
-    virtual: dict[tuple[str, int], set[str]] = field(default_factory=dict)
-    out_of_band: Seen[tuple[str, str]] = field(default_factory=dict)
-    gpu_direct: dict[str, bool] = field(default_factory=dict)
-    plugins: Seen[str] = field(default_factory=dict)
-    channels: Seen[tuple[int | None, ...]] = field(default_factory=dict)
-    ring_flags: Seen[tuple[int, int]] = field(default_factory=dict)
-    ring_orders: dict[str, list[int]] = field(default_factory=dict)
-    rings: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
-    trees: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
-    algorithms: dict[Algorithm, int] = field(default_factory=dict)
-    environment: dict[str, Seen[str]] = field(default_factory=dict)
-    warnings: list[dict[str, Any]] = field(default_factory=list)
-    error_codes: list[dict[str, Any]] = field(default_factory=list)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-
-    def rank(self, rank: int, host: str) -> dict[str, Any]:
-        """Return the entry of a rank on a host."""
-        self.rank_hosts.setdefault(rank, set()).add(host)
-        fresh = {"rank": rank, "host": host, "pid": None, "device": None, "bus_id": None}
-        return self.ranks.setdefault((rank, host), {**fresh, "net_devices": set()})
-
-    def known_hosts(self) -> dict[int, set[str]]:
-        """Return the hosts of each rank, without names that more than one node has.
-
-        Where one card of a name has several ranks, several nodes are called so (containers, names
-        that were made unreadable), and the name says nothing.
-        """
-        cards: dict[tuple[str, Any], int] = {}
-        shared: set[str] = set()
-        for row in self.ranks.values():
-            card = (row["host"], row["bus_id"] or row["device"])
-            if cards.setdefault(card, row["rank"]) != row["rank"]:
-                shared.add(row["host"])
-        return {rank: names - shared for rank, names in self.rank_hosts.items()}
-
-    def device_names(self) -> dict[tuple[str, int], set[str]]:
-        """Return the names of network devices by network and index, of all hosts together."""
-        if self.virtual:
-            return self.virtual
-        names: dict[tuple[str, int], set[str]] = {}
-        for network, index, name in self.devices:
-            names.setdefault((network, index), set()).add(name)
-        return names
-
-    def rank_table(self) -> list[dict[str, Any]]:
-        """Return the ranks in their order."""
-        rows = (self.ranks[key] for key in sorted(self.ranks))
-        return [{**row, "net_devices": sorted(row["net_devices"])} for row in rows]
-
 
 def read_version(log: Log, line: str) -> bool:
     """Read a line that gives the version, with or without the head of a message."""
@@ -174,6 +96,8 @@ def read_message(log: Log, entry: NcclLine, line: int) -> bool:
         _read_algorithm(log, message)
     elif " - Init " in message:
         _read_init(log, entry, message)
+    elif " nNodes " in message:
+        _read_nodes(log, entry, message)
     elif " -> " in message:
         _read_error(log, message, line)
     elif " environment " in message:
@@ -280,13 +204,18 @@ def _read_init(log: Log, entry: NcclLine, message: str) -> None:
     if found is None:
         return
     key = (found["id"], int(found["ranks"]))
-    communicator = log.communicators.setdefault(
-        key, {"id": found["id"], "ranks": int(found["ranks"]), "completed": 0}
-    )
+    log.pointers[entry.pid, found["comm"]] = key
+    communicator = log.communicator(key)
     communicator["completed"] += found["state"] == "COMPLETE"
     if entry.host:
         row = log.rank(int(found["rank"]), entry.host)
         row |= {"pid": entry.pid, "device": int(found["device"]), "bus_id": found["bus"]}
+
+
+def _read_nodes(log: Log, entry: NcclLine, message: str) -> None:
+    if found := _NODES.fullmatch(message):
+        key = log.pointers.get((entry.pid, found[1]), (None, int(found[2])))
+        log.communicator(key)["nodes"] = int(found[3])
 
 
 def _read_environment(log: Log, message: str) -> None:
