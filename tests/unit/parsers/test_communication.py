@@ -373,6 +373,7 @@ def test_nvbandwidth_as_text_and_as_json():
     assert parts[2]["bandwidth_bytes_per_s"] == both["matrices"][1]["bandwidth_bytes_per_s"]
     assert parts[0]["bandwidth_bytes_per_s"] == [[None, 185.25e9], [185.75e9, None]]
     assert (parts[0]["sum"], parts[2]["sum"]) == (None, 742e9)
+    assert "values" not in parts[0]
     assert same[1]["matrices"][0]["latency_s"] == [[7.725e-07]]
     assert (same[2]["status"], same[2]["matrices"]) == ("waived", [])
 

@@ -88,7 +88,9 @@ def parse_nvbandwidth(text: str) -> Extract:
     if not tests and not found["waived_without_name"]:
         raise foreign("nvbandwidth", "line that begins with Running and a test's name")
     for test in tests:
-        test["matrices"] = [_data(matrix) for matrix in test["matrices"]]
+        test["matrices"] = [
+            _data(matrix, unit_of(matrix["description"])) for matrix in test["matrices"]
+        ]
     return Extract(found, skipped)
 
 
@@ -130,12 +132,12 @@ def _read_head(found: dict[str, Any], host: str | None, line: str) -> bool:
     return True
 
 
-def _data(described: dict[str, Any]) -> dict[str, Any]:
+def _data(described: dict[str, Any], unit: tuple[str, float]) -> dict[str, Any]:
     description, matrix = described["description"], described["matrix"]
-    key, factor = unit_of(description or "")
+    key, factor = unit
     if description and "GPU(row)" in description and "GPU(column)" in description:
         for label, values in zip(matrix.rows, matrix.values, strict=True):
-            for index, column in enumerate(matrix.columns or ()):
+            for index, column in enumerate((matrix.columns or [])[: len(values)]):
                 if column == label and values[index] == 0:
                     values[index] = None
     return {
@@ -176,8 +178,6 @@ def _json_test(test: dict[str, Any]) -> dict[str, Any]:
     # The matrices of a test stand below each other; the description and the sum are of the last.
     parts = 3 if description and " Total " in description and len(rows) == 3 * columns else 1
     size = len(rows) // parts
-    for row in rows:
-        row.extend([None] * (columns - len(row)))
     matrices = []
     for part in range(parts if rows else 0):
         block = rows[part * size : (part + 1) * size]
@@ -190,11 +190,11 @@ def _json_test(test: dict[str, Any]) -> dict[str, Any]:
             described["description"] = None
         matrices.append(described)
     # The unit of all matrices of a test is the same.
-    key, factor = unit_of(description or "")
+    unit = unit_of(description or "")
     status = string(test.get("status"))
     return {
         "name": string(test.get("name")),
         "status": status.lower() if status else None,
         "message": string(test.get("error")),
-        "matrices": [{**_data(one), **one["matrix"].data(key, factor)} for one in matrices],
+        "matrices": [_data(one, unit) for one in matrices],
     }
