@@ -9,8 +9,8 @@ import yaml
 
 _MISSING = frozenset({
     *("", "-", "--", "n/a", "na", "nan", "-nan", "inf", "-inf", "none", "null", "unknown", "err!"),
-    *("error", "unknown error", "not supported", "not available", "insufficient permissions"),
-    *("gpu is lost", "requested functionality has been deprecated"),
+    *("error", "unknown error", "not supported", "unsupported", "not available"),
+    *("insufficient permissions", "gpu is lost", "requested functionality has been deprecated"),
 })  # fmt: skip
 # Twenty digits hold every 64-bit counter; longer ones are no measurement.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")

@@ -1,12 +1,11 @@
 """Output of accelerators' tools: nvidia-smi, DCGM, and what other vendors have for them."""
 
-from servemap.parsers.accelerators.amd import parse_amd_smi, parse_rocm_smi
+from servemap.parsers.accelerators.amd_smi import parse_amd_smi
 from servemap.parsers.accelerators.boxes import (
     parse_ixsmi,
     parse_mx_smi,
     parse_npu_smi,
     parse_nvidia_table,
-    parse_xpu_smi,
 )
 from servemap.parsers.accelerators.dcgm import (
     parse_dcgm_csv,
@@ -19,6 +18,8 @@ from servemap.parsers.accelerators.nvidia_dmon import parse_dmon
 from servemap.parsers.accelerators.nvidia_query import parse_query
 from servemap.parsers.accelerators.nvidia_topology import parse_nvlink, parse_topo
 from servemap.parsers.accelerators.nvidia_xml import parse_xml
+from servemap.parsers.accelerators.rocm_smi import parse_rocm_smi
+from servemap.parsers.accelerators.xpu_smi import parse_xpu_smi
 from servemap.parsers.exposition import parse_exposition_text
 from servemap.parsers.frame import Kind
 
@@ -62,5 +63,10 @@ KINDS: tuple[Kind, ...] = (
     Kind("ixsmi", parse_ixsmi, "ixsmi", "recorded output of IX-ML 4.3"),
     Kind("npu-smi", parse_npu_smi, "npu-smi info", "recorded output of npu-smi 22.0 and 24.1"),
     Kind("mx-smi", parse_mx_smi, "mx-smi", "recorded output of mx-smi 2.2"),
-    Kind("xpu-smi", parse_xpu_smi, "xpu-smi", "recorded output of XPU-SMI 2.0"),
+    Kind(
+        "xpu-smi",
+        parse_xpu_smi,
+        "xpu-smi, xpu-smi discovery, xpu-smi stats -d 0, xpu-smi dump -d 0 -m 0",
+        "recorded output of XPU-SMI 2.0; Intel's manual of xpu-smi for the other forms",
+    ),
 )

@@ -268,14 +268,3 @@ def parse_mx_smi(text: str) -> Extract:
         ParseError: there is neither such a table nor a message of the tool.
     """
     return read_boxes("mx-smi", text)
-
-
-def parse_xpu_smi(text: str) -> Extract:
-    """The table that xpu-smi 2 draws for Intel cards.
-
-    As `nvidia-smi-table`, with `level_zero_version`.
-
-    Raises:
-        ParseError: there is neither such a table nor a message of the tool.
-    """
-    return read_boxes("xpu-smi", text)

@@ -14,7 +14,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("mpstat", parse_mpstat, "mpstat -P ALL 1, mpstat -o JSON 1 1", _SYSSTAT),
     Kind("pidstat", parse_pidstat, "pidstat -u -r -h 1, pidstat -o JSON 1 1", _SYSSTAT),
     Kind("sar", parse_sar, "sar -u -n DEV 1", _SYSSTAT),
-    Kind("sadf", parse_sadf, "sadf -j, sadf -d, sadf -p", _SYSSTAT),
+    Kind("sadf", parse_sadf, "sadf -j, sadf -x, sadf -d, sadf -p", _SYSSTAT),
     Kind("iostat", parse_iostat, "iostat -x 1, iostat -o JSON 1 1", _SYSSTAT),
     Kind(
         "numastat",
