@@ -18,7 +18,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "hca-counters",
         parse_hca_counters,
-        "grep -rH . /sys/class/infiniband/*/ports/*/counters",
+        "grep -H . /sys/class/infiniband/*/ports/*/{state,phys_state,rate,link_layer,*counters/*}",
         "Documentation/ABI/stable/sysfs-class-infiniband of Linux",
     ),
     Kind(
