@@ -85,6 +85,14 @@ def test_only_a_port_that_is_active_has_a_rate():
     ]
 
 
+def test_a_complaint_of_ibstat_is_no_attribute():
+    text = (MADE / "ibstat.txt").read_text()
+    panic = "ibpanic: [13] main: stat of IB device 'mlx5_8' failed: No such file or directory\n"
+    found = extract("ibstat", (text + panic).encode())
+    assert found.data == made("ibstat.txt", "ibstat")
+    assert [piece.line for piece in found.skipped] == [len(text.splitlines()) + 1]
+
+
 def test_gids_and_none_of_them():
     data = made("show-gids.txt", "show-gids")
     assert (len(data["gids"]), data["announced"]) == (4, 4)

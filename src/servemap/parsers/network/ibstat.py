@@ -43,6 +43,8 @@ def parse_ibstat(text: str) -> Extract:
             devices.append({"name": device[2], "kind": device[1], "attributes": {}, "ports": ports})
         elif (port := _PORT.fullmatch(word)) and devices:
             ports.append({"port": int(port[1]), "attributes": {}})
+        elif word.startswith(("ibpanic:", "ibwarn:")):
+            skipped.append(Skipped(line, "the tool's own complaint"))
         elif (found := _FIELD.fullmatch(word)) and devices:
             (ports or devices)[-1]["attributes"][key(found[1])] = found[2]
         elif host := _HOST.fullmatch(word):
