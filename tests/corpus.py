@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,16 @@ def extract(kind: str, raw: bytes) -> Extract:
     found = parse(kind, raw)
     assert json.loads(json.dumps(found.data, allow_nan=False)) == found.data
     return found
+
+
+def numbers(data: Any, name: str = "") -> Counter[tuple[str, float]]:
+    """Count the numbers in some data, each with the key that it stands under."""
+    if isinstance(data, dict):
+        return sum((numbers(item, key) for key, item in data.items()), Counter())
+    if isinstance(data, list):
+        return sum((numbers(item, name) for item in data), Counter())
+    is_number = isinstance(data, int | float) and not isinstance(data, bool)
+    return Counter([(name, data)] if is_number else [])
 
 
 def sample(file: str, kind: str) -> Callable[[Check], Callable[[], None]]:

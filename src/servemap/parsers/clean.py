@@ -38,6 +38,11 @@ def _without_indent(text: str) -> str:
     return "\n".join(line[len(indent) :] for line in lines)
 
 
+def cut_line(text: str) -> int:
+    """Return the number of a last line that has no line end, and so may be cut; else 0."""
+    return 0 if text.endswith("\n") else text.count("\n") + 1
+
+
 def numbered(text: str) -> Iterator[tuple[int, str]]:
     """Yield every line that is not blank with its number (1-based), without trailing blanks."""
     for number, line in enumerate(text.split("\n"), start=1):

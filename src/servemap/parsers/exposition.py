@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
@@ -33,6 +33,7 @@ class Exposition(NamedTuple):
 def read_exposition(text: str) -> Exposition:
     """Return the series of `text`; a line that is none is skipped."""
     found = Exposition([], {}, {}, [])
+    unended = cut_line(text)
     for line, row in numbered(text):
         if row.lstrip().startswith("#"):
             if match := _COMMENT.match(row.lstrip()):
@@ -44,7 +45,7 @@ def read_exposition(text: str) -> Exposition:
                        for sample in family.samples]  # fmt: skip
         except (ValueError, KeyError, IndexError):
             samples = []
-        if len(samples) != 1:
+        if len(samples) != 1 or line == unended:
             found.skipped.append(Skipped(line, "no series, or cut"))
             continue
         sample = samples[0]

@@ -13,7 +13,7 @@ from servemap.model.errors import ParseError
 from servemap.parsers import frame
 from servemap.parsers.kinds import KINDS, parse
 from servemap.parsers.page import page
-from tests.corpus import extract
+from tests.corpus import extract, numbers
 
 ROOT = Path(__file__).parents[3]
 MADE = Path(__file__).parent / "made"
@@ -110,6 +110,18 @@ def test_nothing_but_its_own_error_on_texts_that_are_cut_mixed_or_garbled(kind, 
             case "swap":
                 lines[line], lines[0] = lines[0], lines[line]
     tolerant(kind, "\n".join(lines).encode())
+
+
+@pytest.mark.parametrize(("kind", "raw"), ALL)
+@given(data=st.data())
+def test_a_text_that_is_cut_holds_no_number_that_the_whole_has_not(kind, raw, data) -> None:
+    whole = numbers(extract(kind, raw).data)
+    end = data.draw(st.integers(0, len(raw)))
+    try:
+        cut = extract(kind, raw[:end])
+    except ParseError:
+        return
+    assert numbers(cut.data) <= whole
 
 
 def grown(raw: bytes, size: int, how: str) -> bytes:

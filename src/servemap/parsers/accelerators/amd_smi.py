@@ -7,7 +7,7 @@ from typing import Any
 from servemap.model.errors import ParseError
 from servemap.parsers.accelerators.amd_fields import csv_cells, is_text, table
 from servemap.parsers.cells import is_missing, key, quantity, scaled, unit, value
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.jsontext import read_document
 from servemap.parsers.records import Skipped
@@ -60,6 +60,7 @@ def _amd_text(text: str) -> tuple[list[Block], list[Skipped]]:
     entries: list[Block] = []
     skipped: list[Skipped] = []
     stack: list[tuple[int, Block]] = []
+    unended = cut_line(text)
     for line, row in numbered(text):
         name, colon, cell = row.partition(":")
         indent = len(row) - len(row.lstrip())
@@ -69,6 +70,9 @@ def _amd_text(text: str) -> tuple[list[Block], list[Skipped]]:
             continue
         while len(stack) > 1 and stack[-1][0] >= indent:
             stack.pop()
+        if line == unended:
+            skipped.append(Skipped(line, "a line without its end"))
+            continue
         if not stack or not colon or indent == 0 or not key(name) or len(row) > 1000:
             skipped.append(Skipped(line, "no field of a GPU or CPU"))
             continue
@@ -87,6 +91,7 @@ def _amd_monitor(text: str) -> tuple[list[Block], list[Skipped]]:
     heading: list[str] = []
     entries: list[Block] = []
     skipped: list[Skipped] = []
+    unended = cut_line(text)
     for line, row in numbered(text):
         words = row.split()
         if "GPU" in words[:2] and len(words) > 2 and not any(map(str.isdecimal, words)):
@@ -101,6 +106,9 @@ def _amd_monitor(text: str) -> tuple[list[Block], list[Skipped]]:
         if len(cells) != len(heading) or not heading:
             skipped.append(Skipped(line, f"{len(cells)} cells under {len(heading)} headings"))
         else:
+            if line == unended:
+                skipped.append(Skipped(line, "cut in the last cell"))
+                cells[-1] = ""
             pairs = zip(heading, cells, strict=True)
             entries.append(dict(_amd_field(name, cell) for name, cell in pairs))
     return entries, skipped
@@ -120,6 +128,7 @@ def _amd_csv(text: str) -> tuple[list[Block], list[Skipped]]:
     heading: list[str] = []
     entries: list[Block] = []
     skipped: list[Skipped] = []
+    unended = cut_line(text)
     for line, row in numbered(text):
         cells = csv_cells(row)
         if "gpu" in cells[:3] and len(cells) > 1:
@@ -127,6 +136,9 @@ def _amd_csv(text: str) -> tuple[list[Block], list[Skipped]]:
         elif not heading or len(cells) != len(heading):
             skipped.append(Skipped(line, f"{len(cells)} cells under {len(heading)} headings"))
         else:
+            if line == unended:
+                skipped.append(Skipped(line, "cut in the last cell"))
+                cells[-1] = ""
             pairs = zip(heading, cells, strict=True)
             entries.append(dict(_amd_field(name, cell) for name, cell in pairs))
     return entries, skipped
@@ -153,7 +165,10 @@ def _amd_block(block: Block, depth: int = 0) -> Block:
     """Return a block with units in the keys of {"value": 1, "unit": "W"} and of text cells."""
     found: Block = {}
     for name, item in block.items():
-        if isinstance(item, dict) and set(item) == {"value", "unit"}:
+        if isinstance(item, dict) and set(item) == {"value"}:
+            # Where the document is cut: a number without its unit.
+            found[key(name)] = None
+        elif isinstance(item, dict) and set(item) == {"value", "unit"}:
             found.update([_amd_field(name, f"{item['value']} {item['unit']}")])
         elif isinstance(item, dict) and depth < 20:
             found[key(name)] = _amd_block(item, depth + 1)

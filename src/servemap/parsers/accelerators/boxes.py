@@ -9,7 +9,7 @@ import yaml
 
 from servemap.parsers.accelerators.nvidia_fields import says_failure
 from servemap.parsers.cells import is_missing, quantity, scaled, unit, value
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
@@ -41,6 +41,8 @@ class _Row(NamedTuple):
                 if cell:
                     return None
             elif cut and position == len(cells) - 1:
+                if position == 0:
+                    return None
                 found.update(dict.fromkeys(pattern.groupindex))
             elif match := pattern.fullmatch(cell):
                 found.update(match.groupdict())
@@ -104,6 +106,7 @@ def read_boxes(name: str, text: str) -> Extract:
     error: str | None = None
     last: tuple[str, int] | None = None
     line = 1
+    unended, width = cut_line(text), 0
     for line, row in numbered(text):
         if declared.title.search(row):
             titles += 1
@@ -115,6 +118,7 @@ def read_boxes(name: str, text: str) -> Extract:
                 break
         else:
             if _RULE.fullmatch(row) or _is_fact(declared, row):
+                width = len(row) if row.startswith("+") else width
                 continue
             if not row.lstrip().startswith("|"):
                 if says_failure(row):
@@ -122,13 +126,14 @@ def read_boxes(name: str, text: str) -> Extract:
                 elif "===" not in row:
                     skipped.append(Skipped(line, "outside the tables"))
                 continue
-            found = _place(declared, row, last)
+            cut = not row.endswith("|") or (line == unended and len(row) < width)
+            found = _place(declared, row, last, cut)
             if found is None:
                 # Headings have no numbers.
                 if _NUMBER.search(row):
                     skipped.append(Skipped(line, "no row that this tool is known to write"))
                 continue
-            part, position, groups, cut = found
+            part, position, groups = found
             entries = parts[part] = parts[part] or []
             if position == 0:
                 blank = {key: None for known in rows[part] for cell in known.cells if cell
@@ -160,11 +165,10 @@ def _is_open(rows: dict[str, tuple[_Row, ...]], last: tuple[str, int]) -> bool:
 
 
 def _place(
-    declared: Tool, row: str, last: tuple[str, int] | None
-) -> tuple[str, int, Entry, bool] | None:
-    """Return part, line of the entry, groups, and whether the row is cut; None for no match."""
-    cut = not row.endswith("|")
-    inner = row.strip().strip("|") if not cut else row.strip().removeprefix("|")
+    declared: Tool, row: str, last: tuple[str, int] | None, cut: bool
+) -> tuple[str, int, Entry] | None:
+    """Return part, line of the entry and groups of a row, None where it matches none."""
+    inner = row.strip().removeprefix("|").removesuffix("|")
     cells = [_BLANKS.sub(" ", cell).strip() for cell in inner.split("|")]
     if any(len(cell) > _WIDEST for cell in cells):
         return None
@@ -175,7 +179,7 @@ def _place(
     for part, position in tries:
         groups = declared.rows[part][position].match(cells, cut)
         if groups is not None:
-            return part, position, groups, cut
+            return part, position, groups
     return None
 
 

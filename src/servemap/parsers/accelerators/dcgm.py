@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from servemap.parsers.cells import Number, key, number, scaled, unit, value
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.exposition import read_exposition
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
@@ -110,7 +110,7 @@ def parse_dcgmi_dmon(text: str) -> Extract:
 
     `rows`: `tick` (from 0; a new one begins where an entity comes again), `entity` (`GPU`, `GPU-I`,
     `Switch`, ...), `id`, and the columns by the short names of the heading, in lower case with
-    units: `gract_ratio`, `smact_ratio`, `dram_ratio`, `tmptr_celsius`, `power_watts`,
+    units: `gract_ratio`, `smact_ratio`, `drama_ratio`, `tmptr_celsius`, `power_watts`,
     `fbusd_bytes`, `pcitx_bytes_per_s`. The line of units below the heading is not used: it does not
     line up with the columns.
 
@@ -121,6 +121,7 @@ def parse_dcgmi_dmon(text: str) -> Extract:
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     tick, seen = 0, set[tuple[str, int]]()
+    unended = cut_line(text)
     for line, row in numbered(text):
         words = row.lstrip().lstrip("#").split()
         if row.lstrip().startswith("#") and words and words[0].casefold() == "entity":
@@ -138,6 +139,9 @@ def parse_dcgmi_dmon(text: str) -> Extract:
         if len(cells) != len(columns):
             skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
             continue
+        if line == unended:
+            skipped.append(Skipped(line, "cut in the last cell"))
+            cells[-1] = ""
         identity = (match[1], int(match[2]))
         if identity in seen:
             tick, seen = tick + 1, set()
@@ -158,8 +162,8 @@ def _dmon_field(short: str) -> tuple[str, Number]:
     return _kept(short, spelling)
 
 
-_COUNT = re.compile(r"\s*([0-9]{1,6}) ([A-Za-z][A-Za-z -]*?)s?(?:\(s\))? found\.?")
-_CELL = re.compile(r"\|\s*([0-9]*)\s*\|\s*([^:|]{1,40}):\s*([^|]*?)\s*\|?")
+_COUNT = re.compile(r"\s*([0-9]{1,6}) ([A-Za-z][A-Za-z -]{0,40}(?:\(s\))?) found\.?")
+_CELL = re.compile(r"\|\s*([0-9]*)\s*\|\s*([^:|]{1,40}):\s*([^|]*?)\s*\|")
 
 
 def parse_dcgmi_discovery(text: str) -> Extract:
@@ -200,7 +204,7 @@ def parse_dcgmi_discovery(text: str) -> Extract:
                 status, message = said, message or row.strip()
     if not found and not gpus and message is None:
         raise foreign("dcgmi discovery -l", "count of GPUs found")
-    expected = found.get("GPU")
+    expected = next((count for name, count in found.items() if name.startswith("GPU")), None)
     if expected is not None and len(gpus) < expected:
         skipped.append(Skipped(line, f"{expected} GPUs found, rows of {len(gpus)}: cut"))
     data = {"status": status, "message": message, "found": found,
@@ -220,6 +224,7 @@ def parse_dcgm_csv(text: str) -> Extract:
     columns: list[tuple[str, Number]] | None = None
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
+    unended = cut_line(text)
     for line, row in numbered(text):
         cells = [cell.strip() for cell in row.split(",")]
         if cells[0].casefold() == "timestamp" and len(cells) > 1:
@@ -228,6 +233,9 @@ def parse_dcgm_csv(text: str) -> Extract:
         if columns is None or len(cells) != len(columns) + 1:
             skipped.append(Skipped(line, "no row of these columns"))
             continue
+        if line == unended:
+            skipped.append(Skipped(line, "cut in the last cell"))
+            cells[-1] = ""
         t_ns = _epoch_ns(cells[0])
         if t_ns is None:
             skipped.append(Skipped(line, "no time that can be placed"))

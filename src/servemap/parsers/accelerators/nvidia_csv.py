@@ -5,7 +5,7 @@ from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import cell_value, column, says_failure
 from servemap.parsers.cells import Number, is_missing, quantity, unit, value
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
@@ -37,6 +37,7 @@ def parse_csv(text: str) -> Extract:
     loose: list[list[str]] = []
     skipped: list[Skipped] = []
     error: str | None = None
+    unended = cut_line(text)
     for line, row in numbered(text):
         if says_failure(row):
             error = error or row.strip()
@@ -47,6 +48,9 @@ def parse_csv(text: str) -> Extract:
                 heading = cells
                 columns = [column(cell) for cell in cells]
         elif columns is None:
+            if line == unended and not _unit_of(cells[-1]):
+                skipped.append(Skipped(line, "cut in the last cell"))
+                cells[-1] = ""
             has_value = any(quantity(cell) or is_missing(cell) for cell in cells)
             if len(cells) > 1 and has_value and (not loose or len(cells) == len(loose[0])):
                 loose.append(cells)
@@ -54,6 +58,10 @@ def parse_csv(text: str) -> Extract:
                 skipped.append(Skipped(line, "no row of cells"))
         else:
             whole = _fit(cells, columns)
+            ending = columns[-1][1] if columns[-1][1] else "no unit"
+            if whole is not None and line == unended and _unit_of(whole[-1]) != ending:
+                skipped.append(Skipped(line, "cut in the last cell"))
+                whole[-1] = ""
             if whole is None:
                 skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
             else:
@@ -89,6 +97,12 @@ def _fit(cells: list[str], columns: list[Column]) -> list[str] | None:
         joined = ", ".join(cells[at : at + surplus + 1])
         return [*cells[:at], joined, *cells[at + surplus + 1 :]]
     return cells if surplus == 0 else None
+
+
+def _unit_of(cell: str) -> str | None:
+    """Return the unit that a cell ends with, None for a cell without a known one."""
+    found = quantity(cell)
+    return found.unit if found and unit(found.unit) else None
 
 
 def _without_heading(loose: list[list[str]]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import cell_value, says_failure
 from servemap.parsers.cells import Number, key, unit, value
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
@@ -28,10 +28,13 @@ def parse_dmon(text: str) -> Extract:
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     tick, seen = 0, set[tuple[Any, ...]]()
+    right_edge = 0
+    unended = cut_line(text)
     for line, row in numbered(text):
         if row.lstrip().startswith("#"):
             words = _words(row.replace("#", " ", 1))
             if "gpu" in [word.casefold() for word in words]:
+                right_edge = len(row)
                 if words != names:
                     names = words
                     columns = [(key(name), None, 1) for name in names]
@@ -49,6 +52,10 @@ def parse_dmon(text: str) -> Extract:
             reason = f"{len(cells)} words under {len(columns)} headings"
             skipped.append(Skipped(line, reason if columns else "no heading before it"))
             continue
+        # The columns are aligned on the right.
+        if line == unended and len(row) < right_edge:
+            skipped.append(Skipped(line, "cut in the last cell"))
+            cells[-1] = ""
         found = {
             name: value(cell) if spelling is None else cell_value(name, spelling, factor, cell)
             for (name, spelling, factor), cell in zip(columns, cells, strict=True)

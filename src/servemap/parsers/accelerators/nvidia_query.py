@@ -5,7 +5,7 @@ from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import field, says_failure
 from servemap.parsers.cells import key
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
@@ -46,6 +46,7 @@ def parse_query(text: str) -> Extract:
     error: str | None = None
     # Blocks that are open, each with the indent of its own line.
     stack: list[tuple[int, str, Block]] = [(-1, "", top)]
+    unended = cut_line(text)
     for line, row in numbered(text):
         if says_failure(row):
             error = error or row.strip()
@@ -59,6 +60,9 @@ def parse_query(text: str) -> Extract:
         printed, colon, cell = row.partition(":")
         indent = len(row) - len(row.lstrip())
         name = key(printed)
+        if line == unended:
+            skipped.append(Skipped(line, "a line without its end"))
+            continue
         if len(row) > _LONGEST or not name or not (colon or (indent and gpus)):
             skipped.append(Skipped(line, "no field and no heading"))
             continue

@@ -14,7 +14,7 @@ from servemap.parsers.cells import (
     unit,
     value,
 )
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
@@ -46,6 +46,7 @@ def parse_topo(text: str) -> Extract:
     skipped: list[Skipped] = []
     error: str | None = None
     in_legend = False
+    unended = cut_line(text)
     for line, row in numbered(text):
         words = row.split()
         if says_failure(row):
@@ -55,7 +56,11 @@ def parse_topo(text: str) -> Extract:
         elif row.casefold().rstrip().endswith("legend:"):
             in_legend = True
         elif len(words) > 1 and words[0] in devices and _DEVICE.fullmatch(words[0]):
-            reason = _read_row(row, devices, affinities, links, places)
+            reason = (
+                "a line without its end"
+                if line == unended
+                else _read_row(row, devices, affinities, links, places)
+            )
             if reason:
                 skipped.append(Skipped(line, reason))
         elif _DEVICE.fullmatch(words[0]) and not any(map(_LINK.fullmatch, words[1:])):
@@ -138,12 +143,15 @@ def parse_nvlink(text: str) -> Extract:
     gpus: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     error: str | None = None
+    unended = cut_line(text)
     for line, row in numbered(text):
         if len(row) > 500:
             skipped.append(Skipped(line, "no link of a GPU"))
         elif gpu := _GPU.fullmatch(row):
             gpus.append({"index": int(gpu[1][:9]), "name": gpu[2], "uuid": gpu[3], "links": None,
                          "message": None})  # fmt: skip
+        elif line == unended and not _is_whole(row):
+            skipped.append(Skipped(line, "a line without its end"))
         elif (link := _NVLINK.fullmatch(row)) and gpus:
             links = gpus[-1]["links"] = gpus[-1]["links"] or {}
             links.setdefault(link[1], {}).update(_link_state(link[2], link[3]))
@@ -157,6 +165,12 @@ def parse_nvlink(text: str) -> Extract:
     if not gpus and error is None:
         raise foreign("nvidia-smi nvlink", "line such as `GPU 0: NAME (UUID: ...)`")
     return Extract({"gpus": gpus or None, "error": error}, skipped)
+
+
+def _is_whole(row: str) -> bool:
+    """Return whether a line is known to be whole: it ends with a unit."""
+    found = quantity(row.rpartition(":")[2])
+    return found is not None and unit(found.unit) is not None
 
 
 def _link_state(name: str | None, cell: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from servemap.parsers.accelerators.amd_fields import csv_cells, is_text, table
 from servemap.parsers.cells import headed, is_missing, key
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.jsontext import read_document
 from servemap.parsers.records import Skipped
@@ -62,9 +62,12 @@ def _rocm_lines(text: str, skipped: list[Skipped]) -> Iterator[tuple[str, dict[s
     """Yield the fields of each csv row, and of each line `GPU[0] : NAME: VALUE`."""
     heading: list[str] = []
     sensor: str | None = None
+    unended = cut_line(text)
     for line, row in numbered(text):
         words = row.split()
-        if words[0] in ("GPU", "Device") and "SCLK" in words:
+        if line == unended:
+            skipped.append(Skipped(line, "a line without its end"))
+        elif words[0] in ("GPU", "Device") and "SCLK" in words:
             sensor = _sensor(row) or "Temperature (C)"
         elif sensor and words[0].isdecimal() and (found := _concise(words, sensor)):
             yield f"card{words[0][:9]}", found

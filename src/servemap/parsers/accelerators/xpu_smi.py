@@ -5,7 +5,7 @@ from typing import Any
 from servemap.parsers.accelerators.boxes import read_boxes
 from servemap.parsers.accelerators.nvidia_fields import says_failure
 from servemap.parsers.cells import headed, is_missing, key, value
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
@@ -31,14 +31,21 @@ def parse_xpu_smi(text: str) -> Extract:
     rows: list[dict[str, Any]] = []
     heading: list[str] = []
     error: str | None = None
+    unended = cut_line(text)
     for line, row in numbered(text):
         if row.lstrip()[:1] in ("+", "|"):
-            _read_box(row, devices)
+            if row.endswith(("+", "|")):
+                _read_box(row, devices)
+            else:
+                skipped.append(Skipped(line, "a line without its end"))
             continue
         cells = [cell.strip() for cell in row.split(",")]
         if "DeviceId" in cells and len(cells) > 2:
             heading = cells
         elif heading and len(cells) == len(heading):
+            if line == unended:
+                skipped.append(Skipped(line, "cut in the last cell"))
+                cells[-1] = ""
             rows.append(dict(_field(name, cell) for name, cell in zip(heading, cells, strict=True)))
         elif says_failure(row):
             error = error or row.strip()

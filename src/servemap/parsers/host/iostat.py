@@ -3,7 +3,8 @@
 import re
 from typing import Any
 
-from servemap.parsers.clean import numbered
+from servemap.parsers.cells import number
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.host.sysstat import host_of, read_json
 from servemap.parsers.host.sysstat_columns import Column, column, leading_time
@@ -11,6 +12,8 @@ from servemap.parsers.records import Skipped
 
 _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}")
 _ISO = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}:[0-9]{2})[0-9Z:+-]*")
+# The first column's heading is translated, these are not.
+_DEVICE_COLUMNS = {"tps", "r/s", "%util"}
 
 
 def parse_iostat(text: str) -> Extract:
@@ -23,7 +26,7 @@ def parse_iostat(text: str) -> Extract:
     names and units instead of `reports`.
 
     Raises:
-        ParseError: there is neither a line `avg-cpu:` nor one that begins with `Device`.
+        ParseError: there is neither a line `avg-cpu:` nor a heading of devices.
     """
     if text.lstrip()[:1] == "{":
         return read_json("iostat", text)
@@ -32,6 +35,7 @@ def parse_iostat(text: str) -> Extract:
     host: dict[str, Any] | None = None
     stamp: dict[str, Any] = {"date": None, "time": None}
     columns: list[Column] = []
+    right_edge = 0
     part: str | None = None
 
     def report(for_part: str) -> dict[str, Any]:
@@ -40,15 +44,20 @@ def parse_iostat(text: str) -> Extract:
         reports[-1]["has"].add(for_part)
         return reports[-1]
 
+    unended = cut_line(text)
     for line, row in numbered(text):
         words = row.split()
         if found := host_of(row):
             host = host or found
         elif words[0] == "avg-cpu:":
+            right_edge = len(row)
             part, columns = "cpu", [column(word) for word in words[1:]]
-        elif words[0].rstrip(":") == "Device" and len(words) > 1:
+        elif _DEVICE_COLUMNS.intersection(words) and all(number(word) is None for word in words):
+            right_edge = len(row)
             part, columns = "devices", [column(word) for word in words[1:]]
             report("devices")
+        elif line == unended and len(row) < right_edge:
+            skipped.append(Skipped(line, "a line without its end"))
         elif iso := _ISO.fullmatch(row.strip()):
             stamp = {"date": iso[1], "time": iso[2]}
         elif _DATE.fullmatch(words[0]) and len(words) < 4:
@@ -62,7 +71,7 @@ def parse_iostat(text: str) -> Extract:
         else:
             skipped.append(Skipped(line, "no row of a report, or cut"))
     if not reports and part is None:
-        raise foreign("iostat", "line avg-cpu: or Device")
+        raise foreign("iostat", "line avg-cpu: and no heading of devices")
     for each in reports:
         del each["has"]
     return Extract({"host": host, "reports": reports}, skipped)

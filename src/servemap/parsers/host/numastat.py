@@ -3,7 +3,7 @@
 import re
 
 from servemap.parsers.cells import Number, key, number
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
@@ -29,10 +29,15 @@ def parse_numastat(text: str) -> Extract:
     skipped: list[Skipped] = []
     nodes: dict[str, dict[str, Number | None]] = {}
     title: str | None = None
+    right_edge = 0
+    unended = cut_line(text)
     for line, row in numbered(text):
-        if _HEADING.fullmatch(row):
+        if line == unended and len(row) < right_edge:
+            skipped.append(Skipped(line, "a line without its end"))
+        elif _HEADING.fullmatch(row):
             names = [match[1] or "total" for match in _NODE.finditer(row)]
             nodes = {name: {} for name in names}
+            right_edge = len(row)
             tables.append({"title": title, "nodes": nodes})
         elif row.startswith("Per-node "):
             title, nodes = row.rstrip(":"), {}

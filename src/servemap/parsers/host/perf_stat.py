@@ -4,7 +4,7 @@ import re
 from typing import Any, NamedTuple
 
 from servemap.parsers.cells import Number, is_missing, number
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.jsonl import parse_jsonl
 from servemap.parsers.records import Skipped
@@ -72,6 +72,7 @@ def _is_value(field: str) -> bool:
 def _read_csv(text: str, mark: str) -> Extract:
     events: list[Event] = []
     skipped: list[Skipped] = []
+    unended = cut_line(text)
     for line, row in numbered(text):
         if row.startswith("#"):
             continue
@@ -81,7 +82,7 @@ def _read_csv(text: str, mark: str) -> Extract:
             continue
         at = _csv_value(fields[:4])
         found = None if at is None or len(fields) < at + 3 else _csv_event(fields, at, mark)
-        if found is None:
+        if found is None or line == unended:
             skipped.append(Skipped(line, "no event, or cut"))
         else:
             events.append(found)
@@ -221,6 +222,7 @@ def _read_text(text: str) -> Extract:
     events: list[Event] = []
     ends: dict[str, Number | None] = {}
     skipped: list[Skipped] = []
+    unended = cut_line(text)
     for line, row in numbered(text):
         if row.lstrip().startswith(("Performance counter stats", "#")):
             continue
@@ -228,7 +230,7 @@ def _read_text(text: str) -> Extract:
             ends[match[2].removeprefix("time ")] = number(match[1])
             continue
         head, _, derived = row.partition("#")
-        if len(row) > 500:
+        if len(row) > 500 or line == unended:
             skipped.append(Skipped(line, "no event"))
             continue
         noise = _NOISE.search(row)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from servemap.parsers.cells import value
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.host.sysstat import read_json
 from servemap.parsers.host.sysstat_columns import column, table_name
@@ -37,6 +37,7 @@ def parse_sadf(text: str) -> Extract:
     restarts: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     headings: tuple[str, ...] = ()
+    unended = cut_line(text)
     for line, row in numbered(text):
         cells = [cell.strip() for cell in row.split(";" if ";" in row else "\t")]
         if row.startswith("#"):
@@ -53,6 +54,9 @@ def parse_sadf(text: str) -> Extract:
         if len(cells) < 4 or not _STAMP.fullmatch(cells[2]) or not _is_interval(cells[1]):
             skipped.append(Skipped(line, "no row of sadf"))
             continue
+        if line == unended:
+            skipped.append(Skipped(line, "cut in the last cell"))
+            cells[-1] = ""
         head = {"host": cells[0], "interval_s": _interval(cells[1]), "timestamp": cells[2]}
         if cells[3].startswith("LINUX-RESTART"):
             restarts.append({"timestamp": cells[2]})

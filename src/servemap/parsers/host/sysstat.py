@@ -5,7 +5,7 @@ from typing import Any
 
 from servemap.model.errors import ParseError
 from servemap.parsers.cells import number
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.host.sysstat_columns import (
     Column,
@@ -32,8 +32,10 @@ class _Tables:
         self.found: dict[tuple[str, ...], dict[str, Any]] = {}
         self.columns: list[Column] = []
         self.open: dict[str, Any] | None = None
+        self.right_edge = 0
 
-    def begin(self, headings: list[str]) -> None:
+    def begin(self, headings: list[str], right_edge: int) -> None:
+        self.right_edge = right_edge
         self.columns = [column(heading) for heading in headings]
         names = tuple(headings)
         if names not in self.found:
@@ -64,14 +66,17 @@ def read_tables(kind: str, text: str) -> Extract:
     restarts: list[Row] = []
     comments: list[Row] = []
     skipped: list[Skipped] = []
+    line, row = 0, ""
+    last: Row | None = None
     for line, row in numbered(text):
+        last = None
         words = row.split()
         if facts := host_of(row):
             host = host or facts
             continue
         is_epoch = words[0] == "#" and len(words) > 2
         if is_epoch:
-            tables.begin(words[2:])
+            tables.begin(words[2:], len(row))
             continue
         time = leading_time(words)
         rest = words[time[1] :] if time else words
@@ -80,25 +85,31 @@ def read_tables(kind: str, text: str) -> Extract:
         elif time and rest[:1] == ["COM"]:
             comments.append({"time": time[0], "comment": " ".join(rest[1:])})
         elif time and is_heading(rest):
-            tables.begin(rest)
+            tables.begin(rest, len(row))
         elif time or (words[0].isdecimal() and 9 <= len(words[0]) <= 11 and tables.open):
             found = tables.read(rest if time else words[1:])
             if isinstance(found, str):
                 skipped.append(Skipped(line, found))
             elif tables.open:
                 stamp = {"time": time[0]} if time else {"t_s": int(words[0])}
-                tables.open["rows"].append({**stamp, **found})
+                last = {**stamp, **found}
+                tables.open["rows"].append(last)
         elif average := _average(words):
             if is_heading(average):
-                tables.begin(average)
+                tables.begin(average, len(row))
                 continue
             found = tables.read(average)
             if isinstance(found, str):
                 skipped.append(Skipped(line, found))
             elif tables.open:
                 tables.open["averages"].append(found)
+                last = found
         else:
             skipped.append(Skipped(line, "no heading, row or average"))
+    # All columns but a command are aligned on the right.
+    if last is not None and line == cut_line(text) and len(row) < tables.right_edge:
+        skipped.append(Skipped(line, "cut in the last cell"))
+        last[tables.columns[-1].key] = None
     if not tables.found:
         raise foreign(kind, "heading line with a time and the columns")
     data = {"host": host, "tables": list(tables.found.values()), "restarts": restarts,
