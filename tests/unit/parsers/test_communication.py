@@ -18,7 +18,7 @@ def made(name, kind):
 
 
 def runs(text):
-    return extract("nccl-tests", text.encode()).data["runs"]
+    return extract("nccl-tests", f"{text}\n".encode()).data["runs"]
 
 
 def log(text):
@@ -159,7 +159,7 @@ def test_in_place_only_per_iteration_and_timestamps():
 
 def test_a_row_that_is_cut_is_skipped():
     whole = "        1024           256     float     sum      -1    12.50    0.08    0.08      0"
-    found = extract("nccl-tests", f"{HEADING}{whole}  12.25  0.08  0.08  0\n{whole}  12".encode())
+    found = extract("nccl-tests", f"{HEADING}{whole}  12.25  0.08  0.08  0\n{whole}  12\n".encode())
     assert len(found.data["runs"][0]["rows"]) == 1
     assert [(piece.line, piece.reason) for piece in found.skipped] == [
         (3, "a row that is cut short")

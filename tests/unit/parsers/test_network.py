@@ -64,7 +64,7 @@ def test_a_link_that_is_cut_anywhere_gives_only_counters_with_their_names(counte
     text = "link mlx5_0/1 " + " ".join(f"{name} {count}" for name, count in counters.items())
     words = text.split(" ")
     kept = data.draw(st.integers(2, len(words)))
-    found = extract("rdma-statistic", " ".join(words[:kept]).encode())
+    found = extract("rdma-statistic", f"{' '.join(words[:kept])}\n".encode())
     read = found.data["links"][0]["counters"]
     assert read == dict(list(counters.items())[: (kept - 2) // 2])
     assert len(found.skipped) == kept % 2

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from servemap.parsers.cells import number, scaled
-from servemap.parsers.clean import numbered
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.lines import ended
 from servemap.parsers.records import Skipped
 
 _END = r"(?:cpu|gpu\d{1,4}|gpu_all)"
@@ -35,7 +35,7 @@ def parse_gpu_copy(text: str) -> Extract:
     """
     copies: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         name, _, rest = row.strip().partition(" ")
         found, value = _COPY.fullmatch(name), number(rest)
         if found is None or value is None:
@@ -71,7 +71,7 @@ def parse_hip_bandwidth(text: str) -> Extract:
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     device: str | None = None
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         if found := _bus_row(row.split()):
             rows.append(found)
         elif named := _BUS_DEVICE.fullmatch(row.strip()):
@@ -112,7 +112,7 @@ def parse_cuda_bandwidth(text: str) -> Extract:
     """
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         found = _CUDA.fullmatch(row.strip())
         value = number(found[3]) if found else None
         if found and value is not None:

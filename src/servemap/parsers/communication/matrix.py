@@ -42,31 +42,16 @@ def column_labels(line: str) -> list[str] | None:
     return words if words and all(word.isdecimal() and len(word) < 6 for word in words) else None
 
 
-def last_line(text: str) -> int:
-    """Return the number (1-based) of the last line that is not blank, where a text may be cut."""
-    return text.count("\n", 0, len(text.rstrip())) + 1
-
-
-def read_row(
-    line: str, columns: list[str] | None, may_be_cut: bool
-) -> tuple[str, list[Number | None]] | None:
-    """Return a row's label and values, or None if the line is no row, or one that is cut.
-
-    The tools print all values with the same number of decimals: where a line may be cut, one with
-    fewer is not whole.
-    """
+def read_row(line: str, columns: list[str] | None) -> tuple[str, list[Number | None]] | None:
+    """Return a row's label and values, or None if the line is no row."""
     words = line.split()
     count = len(columns) if columns is not None else len(words) - 1
     if count < 1 or len(words) <= count:
         return None
     cells = words[-count:]
     values = [number(cell) for cell in cells]
-    decimals = set()
-    for cell, value in zip(cells, values, strict=True):
-        if value is not None:
-            decimals.add(len(cell.partition(".")[2]))
-        elif not is_missing(cell):
-            return None
-    if may_be_cut and len(decimals) > 1:
+    if any(
+        value is None and not is_missing(cell) for cell, value in zip(cells, values, strict=True)
+    ):
         return None
     return " ".join(words[:-count]), values

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from servemap.parsers.clean import numbered
 from servemap.parsers.communication.nccl_findings import finding_of, may_be_finding
 from servemap.parsers.communication.nccl_line import nccl_lines, plain_line, separated, untag
 from servemap.parsers.communication.nccl_messages import CHANNELS, read_message, read_version
 from servemap.parsers.communication.nccl_paths import summarised
 from servemap.parsers.communication.nccl_state import Log
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.lines import ended
 from servemap.parsers.records import Skipped
 
 _LONGEST_TEXT = 300
@@ -38,7 +38,7 @@ def parse_nccl_log(text: str) -> Extract:
     log = Log()
     skipped: list[Skipped] = []
     attempt = 0
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         if plain := plain_line(row):
             label, rest, messages = plain[0], row, [plain[1]]
         else:

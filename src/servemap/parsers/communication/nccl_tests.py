@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from servemap.parsers.cells import number, scaled
-from servemap.parsers.clean import numbered
 from servemap.parsers.communication.collective import collective_of
 from servemap.parsers.communication.nccl_line import (
     NcclLine,
@@ -24,6 +23,7 @@ from servemap.parsers.communication.nccl_tests_rows import (
     read_row,
 )
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.lines import ended
 from servemap.parsers.records import Skipped
 
 _PROGRAM = re.compile(
@@ -102,7 +102,7 @@ def parse_nccl_tests(text: str) -> Extract:
     skipped: list[Skipped] = []
     failures: list[dict[str, Any]] = []
     hosts: set[str] = set()
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         if plain_line(row):
             continue
         process, rest = untag(row)

@@ -4,11 +4,11 @@ import re
 from typing import Any
 
 from servemap.parsers.cells import number, scaled
-from servemap.parsers.clean import numbered
-from servemap.parsers.communication.matrix import Matrix, last_line, read_row, unit_of
+from servemap.parsers.communication.matrix import Matrix, read_row, unit_of
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.jsontext import read_document
 from servemap.parsers.jsonvalues import amount, is_json, items, mapping, string
+from servemap.parsers.lines import ended
 from servemap.parsers.records import Skipped
 
 _RUNNING = re.compile(r"Running (\S{1,120}?)\.?")
@@ -51,8 +51,7 @@ def parse_nvbandwidth(text: str) -> Extract:
     skipped: list[Skipped] = []
     tests: list[dict[str, Any]] = found["tests"]
     current: Matrix | None = None
-    last = last_line(text)
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         text_of = row.strip()
         if running := _RUNNING.fullmatch(text_of):
             current = None
@@ -69,7 +68,7 @@ def parse_nvbandwidth(text: str) -> Extract:
             _summarise(tests[-1], summary)
         elif current is not None and current.columns is None:
             current.columns = text_of.split()
-        elif current is not None and (values := read_row(text_of, current.columns, line == last)):
+        elif current is not None and (values := read_row(text_of, current.columns)):
             current.rows.append(values[0])
             current.values.append(values[1])
             tests[-1]["status"] = "passed"

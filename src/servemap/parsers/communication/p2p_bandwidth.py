@@ -3,15 +3,14 @@
 import re
 from typing import Any
 
-from servemap.parsers.clean import numbered
 from servemap.parsers.communication.matrix import (
     Matrix,
     column_labels,
-    last_line,
     read_row,
     unit_of,
 )
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.lines import ended
 from servemap.parsers.records import Skipped
 
 _TITLE = re.compile(r".{0,80}\bP2P\b.{0,80}\bMatrix\b.{0,40}|P2P Connectivity Matrix")
@@ -49,13 +48,12 @@ def parse_p2p_bandwidth(text: str) -> Extract:
     title: str | None = None
     corner: str | None = None
     current: Matrix | None = None
-    last = last_line(text)
 
     def close() -> None:
         if current is not None and current.rows:
             matrices.append(_matrix(title, corner, current))
 
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         plain = row.lstrip("# \t")
         if "Matrix" in plain and _TITLE.fullmatch(plain):
             close()
@@ -66,7 +64,7 @@ def parse_p2p_bandwidth(text: str) -> Extract:
             if current is not None and (corner, found[1]) != ("GPU", "CPU"):
                 title = None
             corner, current = found[1], Matrix(column_labels(found[2]))
-        elif plain[:1].isdecimal() and (values := _values(plain, current, line == last)):
+        elif plain[:1].isdecimal() and (values := _values(plain, current)):
             current = current or Matrix()
             current.rows.append(values[0])
             current.values.append(values[1])
@@ -85,9 +83,9 @@ def parse_p2p_bandwidth(text: str) -> Extract:
     return Extract({"devices": devices, "peer_access": access, "matrices": matrices}, skipped)
 
 
-def _values(line: str, current: Matrix | None, may_be_cut: bool) -> tuple[str, list[Any]] | None:
+def _values(line: str, current: Matrix | None) -> tuple[str, list[Any]] | None:
     """Return a row of a matrix between cards: its label is a card's number."""
-    row = read_row(line, current.columns if current else None, may_be_cut)
+    row = read_row(line, current.columns if current else None)
     if row is None or not row[0].isdecimal():
         return None
     # Where the labels were cut off, only cells as the tool prints them are taken for a matrix.

@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 from servemap.parsers.cells import Number, key, number, scaled, value
-from servemap.parsers.clean import numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.jsontext import read_document
 from servemap.parsers.jsonvalues import amount, integer, is_json, mapping
+from servemap.parsers.lines import ended
 from servemap.parsers.records import Skipped
 
 _TITLE = re.compile(r"\s*(\w{1,40}(?: \w{1,40}){0,6}) Test")
@@ -78,7 +78,7 @@ def parse_perftest(text: str) -> Extract:
     skipped: list[Skipped] = []
     columns: list[tuple[str, Number]] = []
     current: dict[str, Any] = _test(None)
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         if title := _TITLE.fullmatch(row):
             current, columns = _test(title[1]), []
             tests.append(current)

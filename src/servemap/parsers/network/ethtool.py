@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from servemap.parsers.cells import key
-from servemap.parsers.clean import numbered
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.lines import ended
 from servemap.parsers.network.link_rate import read_rate
 from servemap.parsers.records import Skipped
 
@@ -31,7 +31,7 @@ def parse_ethtool_statistics(text: str) -> Extract:
     """
     blocks: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         word = row.strip()
         if word.endswith(":") and (heading := _STATISTICS.fullmatch(word)):
             blocks.append({"interface": heading[1] or heading[2], "counters": {}})
@@ -67,7 +67,7 @@ def parse_ethtool(text: str) -> Extract:
     skipped: list[Skipped] = []
     settings: dict[str, Any] = {}
     last: str | None = None
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         word = row.strip()
         if heading := _SETTINGS.fullmatch(word):
             settings, last = {}, None

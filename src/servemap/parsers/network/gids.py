@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from servemap.parsers.clean import numbered
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.lines import ended
 from servemap.parsers.records import Skipped
 
 _GID = re.compile(
@@ -30,7 +30,7 @@ def parse_show_gids(text: str) -> Extract:
     gids: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     announced: int | None = None
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         word = row.strip()
         if (found := _GID.fullmatch(word)) and ":" in found["gid"]:
             ports = {name: int(found[name]) for name in ("port", "index")}

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from servemap.parsers.cells import is_missing, number
-from servemap.parsers.clean import numbered
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.lines import ended
 from servemap.parsers.network.link_rate import read_rate
 from servemap.parsers.records import Skipped
 
@@ -37,7 +37,7 @@ def parse_hca_counters(text: str) -> Extract:
     devices: dict[str, dict[str, Any]] = {}
     skipped: list[Skipped] = []
     heading: str | None = None
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         if row.startswith("==>") and (named := _HEADING.fullmatch(row)):
             heading = named[1]
             continue

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from servemap.parsers.cells import key, number, value
-from servemap.parsers.clean import numbered
 from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.lines import ended
 from servemap.parsers.records import Skipped
 
 _DEVICE = re.compile(r"(CA|Switch|Router|Unknown) '([^']{1,64})'")
@@ -36,7 +36,7 @@ def parse_ibstat(text: str) -> Extract:
     hosts: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     ports: list[dict[str, Any]] = []
-    for line, row in numbered(text):
+    for line, row in ended(text, skipped):
         word = row.strip()
         if device := _DEVICE.fullmatch(word):
             ports = []

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from servemap.parsers.clean import numbered
+from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.jsontext import read_document
 from servemap.parsers.jsonvalues import integer, is_json, items, mapping, string
@@ -27,8 +27,13 @@ def parse_rdma_statistic(text: str) -> Extract:
         return _from_json(text)
     links: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
+    cut = 0 if text[-1:].isspace() else cut_line(text)
     for line, row in numbered(text):
         words = row.split()
+        if line == cut:
+            skipped.append(Skipped(line, f"a last word that may be cut: {words.pop()[:80]}"))
+        if not words:
+            continue
         named = _LINK.fullmatch(words[1]) if words[0] == "link" and len(words) > 1 else None
         if named:
             port = None if named[2] == "-" else int(named[2])
