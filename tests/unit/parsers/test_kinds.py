@@ -113,6 +113,7 @@ def test_nothing_but_its_own_error_on_texts_that_are_cut_mixed_or_garbled(kind, 
 
 
 @pytest.mark.parametrize(("kind", "raw"), ALL)
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_text_that_is_cut_holds_no_number_that_the_whole_has_not(kind, raw, data) -> None:
     whole = numbers(extract(kind, raw).data)
