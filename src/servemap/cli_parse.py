@@ -10,6 +10,7 @@ import typer
 from servemap.model.errors import ConfigError, ParseError
 from servemap.model.files import read_bytes
 from servemap.model.protocol import SCHEMA
+from servemap.parsers.frame import MAX_BYTES, check_size
 from servemap.parsers.kinds import KINDS
 from servemap.parsers.kinds import parse as parse_kind
 from servemap.parsers.records import skip_summary
@@ -28,8 +29,8 @@ def parse(
         return
     if kind is None or file is None:
         raise ConfigError("parse needs a kind and a file", "servemap parse", "see --list")
-    raw = sys.stdin.buffer.read() if file == "-" else read_bytes(Path(file))
     try:
+        raw = _read(file)
         data, skipped = parse_kind(kind, raw)
     except ParseError as error:
         raise ParseError(error.what, f"{file}: {error.where}", error.remedy) from error
@@ -39,6 +40,20 @@ def parse(
         "data": data,
         "skipped": [piece._asdict() for piece in skipped],
     }
-    typer.echo(json.dumps(whole, allow_nan=False, ensure_ascii=False, indent=1))
+    # ASCII, so that it can be printed in every locale.
+    typer.echo(json.dumps(whole, allow_nan=False, indent=1))
     if skipped:
         typer.echo(f"skipped {len(skipped)}: {'; '.join(skip_summary(skipped))}", err=True)
+
+
+def _read(file: str) -> bytes:
+    """Return the bytes of a file or of standard input.
+
+    Raises:
+        OSError: it is no file that can be read.
+        ParseError: it is too long to be parsed.
+    """
+    if file == "-":
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
+    check_size(Path(file).stat().st_size, "its size")
+    return read_bytes(Path(file))

@@ -56,7 +56,7 @@ def read_exposition(text: str) -> Exposition:
 def _plain(value: float) -> float | int | None:
     if not math.isfinite(value):
         return None
-    return int(value) if float(value).is_integer() else value
+    return int(value) if abs(value) < 2**64 and float(value).is_integer() else value
 
 
 def parse_exposition_text(text: str) -> Extract:

@@ -50,18 +50,27 @@ class Kind(NamedTuple):
         return self.documentation.partition("\n")[0]
 
 
+def check_size(size: int, where: str) -> None:
+    """Refuse an input of `size` bytes that is longer than a parser takes.
+
+    Raises:
+        ParseError: it is longer than `MAX_BYTES`.
+    """
+    if size > MAX_BYTES:
+        raise ParseError(
+            f"the input has {size} bytes or more, the limit is {MAX_BYTES}",
+            where,
+            "cut it at line ends and parse the pieces",
+        )
+
+
 def extract(kind: Kind, raw: bytes) -> Extract:
     """Return what `raw` holds.
 
     Raises:
-        ParseError: it is empty, too large, or holds nothing of this kind.
+        ParseError: it is empty, too long, or holds nothing of this kind.
     """
-    if len(raw) > MAX_BYTES:
-        raise ParseError(
-            f"the input has {len(raw)} bytes, more than {MAX_BYTES}",
-            kind.name,
-            "cut it at line ends and parse the pieces",
-        )
+    check_size(len(raw), kind.name)
     text = clean(raw)
     if not text.strip():
         raise ParseError(

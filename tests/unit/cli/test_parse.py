@@ -58,6 +58,23 @@ def test_stdin_and_nothing_skipped(parse) -> None:
     assert json.loads(out)["skipped"] == []
 
 
+def test_what_no_locale_can_print(parse) -> None:
+    host = b'{"nodename": "\\ud800 \xc3\xa9"}'
+    code, out, _ = parse("sadf", "-", stdin=b'{"sysstat": {"hosts": [' + host + b"]}}")
+    assert code == 0 and out.isascii()
+    assert json.loads(out)["data"]["host"]["host"] == "\ud800 é"
+
+
+def test_a_file_that_is_too_long_is_not_read(parse, monkeypatch, tmp_path: Path) -> None:
+    file = tmp_path / "long.txt"
+    file.write_bytes(DMON)
+    for module in ("servemap.cli_parse", "servemap.parsers.frame"):
+        monkeypatch.setattr(f"{module}.MAX_BYTES", 9)
+    for args, stdin in ((("mpstat", str(file)), b""), (("mpstat", "-"), DMON)):
+        code, out, err = parse(*args, stdin=stdin)
+        assert (code, out) == (1, "") and "the limit is 9" in err
+
+
 @pytest.mark.parametrize(
     ("args", "stdin", "said"),
     [

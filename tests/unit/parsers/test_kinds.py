@@ -75,7 +75,7 @@ def test_an_unknown_kind_and_bad_inputs_are_said_in_words(monkeypatch) -> None:
         with pytest.raises(ParseError, match="empty"):
             parse("numastat", raw)
     monkeypatch.setattr(frame, "MAX_BYTES", 3)
-    with pytest.raises(ParseError, match="4 bytes"):
+    with pytest.raises(ParseError, match="4 bytes or more, the limit is 3"):
         parse("numastat", b"1234")
 
 

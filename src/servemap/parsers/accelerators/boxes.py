@@ -32,7 +32,7 @@ class _Row(NamedTuple):
         return None in self.cells
 
     def match(self, cells: list[str], cut: bool) -> Entry | None:
-        """Return the groups of all cells; the last cell of a cut line gives None."""
+        """Return the groups of all cells; None for a missing cell and the last of a cut line."""
         if len(cells) != len(self.cells):
             return None
         found: Entry = {}
@@ -46,6 +46,8 @@ class _Row(NamedTuple):
                 found.update(dict.fromkeys(pattern.groupindex))
             elif match := pattern.fullmatch(cell):
                 found.update(match.groupdict())
+            elif position > 0 and cell and is_missing(cell):
+                found.update(dict.fromkeys(pattern.groupindex))
             else:
                 return None
         return found

@@ -61,7 +61,7 @@ def field(name: str, cell: str, block: str = "") -> tuple[str, Number | str | No
         return f"{name}_{kept.suffix}", scaled(found.value, kept.factor)
     suffix = declared(name, block)
     if suffix is not None and (is_missing(cell) or number(cell) is not None):
-        plain = unit(_table()["plain"].get(suffix))
+        plain = unit(_table()["plain"][suffix])
         return f"{name}_{suffix}", scaled(number(cell), plain.factor if plain else 1)
     return name, value(cell)
 
@@ -75,13 +75,19 @@ def column(heading: str) -> tuple[str, str | None, Number]:
     if kept is not None:
         return f"{name}_{kept.suffix}", spelling, kept.factor
     suffix = declared(name)
-    return (f"{name}_{suffix}" if suffix else name), None, 1
+    if suffix is None or _is_text(name):
+        return name, None, 1
+    plain = str(_table()["plain"][suffix])
+    known = unit(plain)
+    return f"{name}_{suffix}", plain, known.factor if known else 1
 
 
 def cell_value(name: str, spelling: str | None, factor: Number, cell: str) -> Any:
     """Return the value of a csv cell; a unit inside the cell must be that of the column."""
-    if _is_text(name) or (spelling is None and factor == 1):
-        return None if is_missing(cell) else cell.strip() if _is_text(name) else value(cell)
+    if _is_text(name):
+        return None if is_missing(cell) else cell.strip()
+    if spelling is None:
+        return value(cell)
     plain = number(cell)
     if plain is not None:
         return scaled(plain, factor)

@@ -41,11 +41,16 @@ def parse_numastat(text: str) -> Extract:
             tables.append({"title": title, "nodes": nodes})
         elif row.startswith("Per-node "):
             title, nodes = row.rstrip(":"), {}
-        elif not _RULE.fullmatch(row) and (reason := _read_row(row, nodes, "MBs" in (title or ""))):
+        elif not _RULE.fullmatch(row) and (reason := _read_row(row, nodes, _is_in_mb(title, row))):
             skipped.append(Skipped(line, reason))
     if not tables:
         raise foreign("numastat", "line that names the NUMA nodes")
     return Extract({"tables": tables}, skipped)
+
+
+def _is_in_mb(title: str | None, row: str) -> bool:
+    """Return whether a row is in MBs: its table says so, or the names begin with capitals."""
+    return row.lstrip()[:1].isupper() if title is None else "MBs" in title
 
 
 def _read_row(row: str, nodes: dict[str, dict[str, Number | None]], in_mb: bool) -> str | None:

@@ -71,7 +71,7 @@ def read_tables(kind: str, text: str) -> Extract:
     for line, row in numbered(text):
         last = None
         words = row.split()
-        if facts := host_of(row):
+        if "(" in row and (facts := host_of(row)):
             host = host or facts
             continue
         is_epoch = words[0] == "#" and len(words) > 2
@@ -80,7 +80,7 @@ def read_tables(kind: str, text: str) -> Extract:
             continue
         time = leading_time(words)
         rest = words[time[1] :] if time else words
-        if time and (restart := _RESTART.match(" ".join(rest))):
+        if time and "RESTART" in row and (restart := _RESTART.match(" ".join(rest))):
             restarts.append({"time": time[0], "cpus": int(restart[1][:9]) if restart[1] else None})
         elif time and rest[:1] == ["COM"]:
             comments.append({"time": time[0], "comment": " ".join(rest[1:])})

@@ -40,6 +40,8 @@ def column(heading: str) -> Column:
     if known is not None:
         name, factor = known
         return Column(name, number if factor == 1 else lambda cell: scaled(number(cell), factor))
+    if heading == "Command":
+        return Column(key(heading), str)
     if heading in table()["text"]:
         return Column(key(heading), _text)
     if heading.startswith("%"):
