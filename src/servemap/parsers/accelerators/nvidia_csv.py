@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from servemap.parsers.accelerators.nvidia_fields import cell_value, column, says_failure
-from servemap.parsers.cells import Number, is_missing, quantity, unit, value
+from servemap.parsers.accelerators.nvidia_fields import Column, column, make_column, says_failure
+from servemap.parsers.cells import is_missing, quantity, unit
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
@@ -14,8 +14,6 @@ _HEADING = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]*\])?")
 _PLAIN_NAMES = {"timestamp", "name", "count", "index", "serial", "uuid", "pstate", "pid"}
 # May hold commas itself, as nvidia-smi does not quote.
 _FREE_TEXT = "process_name"
-
-Column = tuple[str, str | None, Number]
 
 
 def parse_csv(text: str) -> Extract:
@@ -39,38 +37,32 @@ def parse_csv(text: str) -> Extract:
     error: str | None = None
     unended = cut_line(text)
     for line, row in numbered(text):
-        if says_failure(row):
-            error = error or row.strip()
-            continue
         cells = _cells(row)
-        if _is_heading(cells) and (len(cells) > 1 or columns is None):
+        if (columns is None or len(cells) != len(columns)) and says_failure(row):
+            error = error or row.strip()
+        elif _is_heading(cells) and (len(cells) > 1 or columns is None):
             if cells != heading:
                 heading = cells
                 columns = [column(cell) for cell in cells]
         elif columns is None:
+            has_value = any(quantity(cell) or is_missing(cell) for cell in cells)
             if line == unended and not _unit_of(cells[-1]):
                 skipped.append(Skipped(line, "cut in the last cell"))
                 cells[-1] = ""
-            has_value = any(quantity(cell) or is_missing(cell) for cell in cells)
             if len(cells) > 1 and has_value and (not loose or len(cells) == len(loose[0])):
                 loose.append(cells)
             else:
                 skipped.append(Skipped(line, "no row of cells"))
         else:
             whole = _fit(cells, columns)
-            ending = columns[-1][1] if columns[-1][1] else "no unit"
+            ending = columns[-1].spelling or "no unit"
             if whole is not None and line == unended and _unit_of(whole[-1]) != ending:
                 skipped.append(Skipped(line, "cut in the last cell"))
                 whole[-1] = ""
             if whole is None:
                 skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
             else:
-                rows.append(
-                    {
-                        name: cell_value(name, spelling, factor, cell)
-                        for (name, spelling, factor), cell in zip(columns, whole, strict=True)
-                    }
-                )
+                rows.append(_row(columns, whole))
     rows = [*_without_heading(loose), *rows]
     if not rows and error is None and columns is None:
         raise foreign("nvidia-smi csv", "heading line and no row of cells")
@@ -91,12 +83,18 @@ def _cells(row: str) -> list[str]:
 def _fit(cells: list[str], columns: list[Column]) -> list[str] | None:
     """Return as many cells as there are columns, or None; a free text takes the surplus."""
     surplus = len(cells) - len(columns)
-    names = [name for name, _, _ in columns]
+    if surplus == 0:
+        return cells
+    names = [each.key for each in columns]
     if surplus > 0 and names.count(_FREE_TEXT) == 1:
         at = names.index(_FREE_TEXT)
         joined = ", ".join(cells[at : at + surplus + 1])
         return [*cells[:at], joined, *cells[at + surplus + 1 :]]
-    return cells if surplus == 0 else None
+    return None
+
+
+def _row(columns: list[Column], cells: list[str]) -> dict[str, Any]:
+    return {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}
 
 
 def _unit_of(cell: str) -> str | None:
@@ -111,16 +109,6 @@ def _without_heading(loose: list[list[str]]) -> list[dict[str, Any]]:
     columns: list[Column] = []
     for number, cells in enumerate(zip(*loose, strict=True), start=1):
         spellings = {found.unit for found in map(quantity, cells) if found}
-        kept = unit(next(iter(spellings))) if len(spellings) == 1 else None
-        name = f"column_{number}"
-        if kept is None:
-            columns.append((name, None, 1))
-        else:
-            columns.append((f"{name}_{kept.suffix}", next(iter(spellings)), kept.factor))
-    return [
-        {
-            name: value(cell) if spelling is None else cell_value(name, spelling, factor, cell)
-            for (name, spelling, factor), cell in zip(columns, cells, strict=True)
-        }
-        for cells in loose
-    ]
+        spelling = next(iter(spellings)) if len(spellings) == 1 else None
+        columns.append(make_column(f"column_{number}", spelling))
+    return [_row(columns, cells) for cells in loose]

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from servemap.parsers.accelerators.nvidia_fields import cell_value, says_failure
-from servemap.parsers.cells import Number, key, unit, value
+from servemap.parsers.accelerators.nvidia_fields import Column, make_column, says_failure
+from servemap.parsers.cells import key
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
-
-Column = tuple[str, str | None, Number]
 
 
 def parse_dmon(text: str) -> Extract:
@@ -37,7 +35,7 @@ def parse_dmon(text: str) -> Extract:
                 right_edge = len(row)
                 if words != names:
                     names = words
-                    columns = [(key(name), None, 1) for name in names]
+                    columns = [make_column(key(name), None) for name in names]
             elif names is not None:
                 columns = _dmon_columns(names, words) or columns
             continue
@@ -45,7 +43,7 @@ def parse_dmon(text: str) -> Extract:
             skipped.append(Skipped(line, "a message of the tool"))
             continue
         cells = _words(row)
-        last = columns[-1][0] if columns else None
+        last = columns[-1].key if columns else None
         if last in ("command", "name") and len(cells) > len(columns):
             cells = [*cells[: len(columns) - 1], " ".join(cells[len(columns) - 1 :])]
         if not columns or len(cells) != len(columns):
@@ -56,10 +54,7 @@ def parse_dmon(text: str) -> Extract:
         if line == unended and len(row) < right_edge:
             skipped.append(Skipped(line, "cut in the last cell"))
             cells[-1] = ""
-        found = {
-            name: value(cell) if spelling is None else cell_value(name, spelling, factor, cell)
-            for (name, spelling, factor), cell in zip(columns, cells, strict=True)
-        }
+        found = {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}
         identity = (found.get("gpu"), found.get("pid"))
         if not isinstance(identity[0], int):
             skipped.append(Skipped(line, "no number of a GPU"))
@@ -80,12 +75,8 @@ def _words(row: str) -> list[str]:
 def _dmon_columns(names: list[str], units: list[str]) -> list[Column]:
     if len(units) != len(names):
         return []
-    columns: list[Column] = []
-    for name, spelling in zip(names, units, strict=True):
-        # dmon writes MB for MiB, as its sums with `nvidia-smi -q` show.
-        kept = unit("MiB" if spelling == "MB" else spelling)
-        if kept is None:
-            columns.append((key(name), None, 1))
-        else:
-            columns.append((f"{key(name)}_{kept.suffix}", spelling, kept.factor))
-    return columns
+    # dmon writes MB for MiB, as its sums with `nvidia-smi -q` show.
+    return [
+        make_column(key(name), "MiB" if spelling == "MB" else spelling)
+        for name, spelling in zip(names, units, strict=True)
+    ]

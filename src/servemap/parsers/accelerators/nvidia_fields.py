@@ -1,9 +1,10 @@
 """Fields of nvidia-smi: keys with units, whichever of its forms they come from."""
 
 import re
+from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -66,33 +67,39 @@ def field(name: str, cell: str, block: str = "") -> tuple[str, Number | str | No
     return name, value(cell)
 
 
-def column(heading: str) -> tuple[str, str | None, Number]:
-    """Return key, spelling of the unit and factor of a csv column: `memory.used [MiB]`."""
+class Column(NamedTuple):
+    """One column: its key, the unit that its cells may end with, and how a cell becomes a value."""
+
+    key: str
+    spelling: str | None
+    read: Callable[[str], Any]
+
+
+def column(heading: str) -> Column:
+    """Return a column of csv by its heading: `memory.used [MiB]`."""
     name, _, spelling = heading.strip().partition(" [")
-    name = key(name)
     spelling = spelling.rstrip("]")
+    if unit(spelling) is not None:
+        return make_column(key(name), spelling)
+    suffix = None if _is_text(key(name)) else declared(key(name))
+    return make_column(key(name), None if suffix is None else str(_table()["plain"][suffix]))
+
+
+def make_column(name: str, spelling: str | None) -> Column:
+    """Return a column whose cells are in the unit `spelling`; None or an unknown one for none."""
     kept = unit(spelling)
-    if kept is not None:
-        return f"{name}_{kept.suffix}", spelling, kept.factor
-    suffix = declared(name)
-    if suffix is None or _is_text(name):
-        return name, None, 1
-    plain = str(_table()["plain"][suffix])
-    known = unit(plain)
-    return f"{name}_{suffix}", plain, known.factor if known else 1
+    if kept is None or spelling is None:
+        return Column(name, None, _text if _is_text(name) else value)
+    factor = kept.factor
+
+    def read(cell: str) -> Number | None:
+        return scaled(number(cell.removesuffix(spelling)), factor)
+
+    return Column(f"{name}_{kept.suffix}", spelling, read)
 
 
-def cell_value(name: str, spelling: str | None, factor: Number, cell: str) -> Any:
-    """Return the value of a csv cell; a unit inside the cell must be that of the column."""
-    if _is_text(name):
-        return None if is_missing(cell) else cell.strip()
-    if spelling is None:
-        return value(cell)
-    plain = number(cell)
-    if plain is not None:
-        return scaled(plain, factor)
-    found = quantity(cell)
-    return scaled(found.value, factor) if found and found.unit == spelling else None
+def _text(cell: str) -> str | None:
+    return None if is_missing(cell) else cell
 
 
 @cache
