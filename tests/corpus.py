@@ -38,13 +38,18 @@ def extract(kind: str, raw: bytes) -> Extract:
     return found
 
 
+# What is counted over a whole text, and so is less in a part of it.
+TOTALS = {"links", "pairs", "ranks", "channels", "completed", "times", "nodes",
+          "waived_without_name"}  # fmt: skip
+
+
 def numbers(data: Any, name: str = "") -> Counter[tuple[str, float]]:
     """Count the numbers in some data, each with the key that it stands under."""
     if isinstance(data, dict):
         return sum((numbers(item, key) for key, item in data.items()), Counter())
     if isinstance(data, list):
         return sum((numbers(item, name) for item in data), Counter())
-    is_number = isinstance(data, int | float) and not isinstance(data, bool)
+    is_number = isinstance(data, int | float) and not isinstance(data, bool) and name not in TOTALS
     return Counter([(name, data)] if is_number else [])
 
 

@@ -1,12 +1,14 @@
 """The registry of kinds: what `servemap parse` reads, by name."""
 
 from servemap.model.errors import ParseError
-from servemap.parsers import accelerators, host
+from servemap.parsers import accelerators, communication, host, network
 from servemap.parsers.frame import Extract, Kind, extract
 
 AREAS: dict[str, tuple[Kind, ...]] = {
     "Accelerators": accelerators.KINDS,
     "Hosts": host.KINDS,
+    "Network": network.KINDS,
+    "Communication": communication.KINDS,
 }
 KINDS: dict[str, Kind] = {kind.name: kind for kinds in AREAS.values() for kind in kinds}
 
