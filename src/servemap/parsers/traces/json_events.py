@@ -41,6 +41,7 @@ class EventArgs(msgspec.Struct, gc=False):
     graph: Any = msgspec.field(name="graph node id", default=None)
     collective: Any = msgspec.field(name="Collective name", default=None)
     group: Any = msgspec.field(name="Process Group Name", default=None)
+    ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
     elements: Any = msgspec.field(name="In msg nelems", default=None)
 
 

@@ -33,6 +33,9 @@ KINDS = {
 _EXACT_US = float(1 << 43)
 """A float of us holds whole ns below this: its last bit is then at most 2^-10 us."""
 
+_EPOCH_NS = 1_000_000_000_000_000_000
+"""Times above this (the year 2001) are since the epoch."""
+
 _LARGEST_US = (1 << 63) // 1000 - 1
 
 
@@ -100,7 +103,7 @@ class _Columns:
                 if args.collective is not None:
                     self._collectives[self._rows + row] = Collective(
                         str(args.collective),
-                        None if args.group is None else str(args.group),
+                        None if args.group is None else f"{args.group} {args.ranks or ''}".strip(),
                         None if (count := _count(args.elements)) < 0 else count,
                     )
         self._rows += len(rows)
@@ -202,7 +205,6 @@ def read_kineto(path: Path) -> Trace:
     head = reader.head
     info = head.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
-    base = head.get("baseTimeNanoseconds")
     host = head.get("host_name")
     return Trace(
         path=path,
@@ -212,7 +214,7 @@ def read_kineto(path: Path) -> Trace:
         world_size=_whole(info.get("world_size")),
         host=host if isinstance(host, str) else None,
         devices=_devices(head.get("deviceProperties")),
-        base_ns=_whole(base) or 0,
+        base_ns=_base(head.get("baseTimeNanoseconds"), table),
         skipped=skipped,
         lost=_lost(pieces, reader),
         bytes_read=pieces.bytes_read,
@@ -242,6 +244,13 @@ def _lost(pieces: TextPieces, reader: EventReader) -> str:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _base(value: Any, table: EventTable) -> int | None:
+    """Return what the file says; 0 for a file without it whose times are epoch times."""
+    if (base := _whole(value)) is not None:
+        return base
+    return 0 if len(table) and int(table.start[0]) > _EPOCH_NS else None
 
 
 def _devices(value: Any) -> dict[int, str]:

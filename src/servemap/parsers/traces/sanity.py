@@ -60,7 +60,7 @@ def refuse_mixed(table: EventTable, path: Path) -> None:
         return
     first = np.setdiff1d(np.arange(len(order)), again)
     repeated = first[np.isin(key[first], key[again])]
-    if start[again].min() <= start[repeated].max() and len(again) * 2 > len(repeated):
+    if len(repeated) * 2 >= len(first) and start[again].min() <= start[repeated].max():
         raise ParseError(
             "the file holds two captures or ranks with the same process ids, mixed in time",
             str(path),
