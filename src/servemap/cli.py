@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from servemap import cli_prepare, cli_show
+from servemap import cli_prepare, cli_show, cli_trace
 from servemap.analysis.gate import baseline_failures, failures
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
@@ -31,6 +31,7 @@ from servemap.server.stop import request_stop
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(cli_prepare.doctor)
 app.command()(cli_prepare.init)
+app.command()(cli_trace.trace)
 
 RunName = Annotated[
     str | None, typer.Argument(help="Name of a run below results/; the newest if absent.")

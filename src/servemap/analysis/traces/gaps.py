@@ -46,7 +46,7 @@ def activities() -> tuple[Activity, ...]:
 
 @dataclass(frozen=True)
 class Gap:
-    """One idle gap: `host` lists what ran on the launching thread in its middle, innermost first."""
+    """One idle gap; `host` is what the launching thread ran in its middle, innermost first."""
 
     start_ns: int
     length_ns: int

@@ -106,9 +106,7 @@ def phase_figures(
         rows, ours = work.rows[chosen], communication[chosen] == 1
         talk = union(events.start[rows[ours]], events.end[rows[ours]])
         rest = union(events.start[rows[~ours]], events.end[rows[~ours]])
-        spans = [
-            span for index in which if (span := figures[index].device_span_ns) is not None
-        ]
+        spans = [span for index in which if (span := figures[index].device_span_ns) is not None]
         found.append(
             PhaseFigures(
                 phase,

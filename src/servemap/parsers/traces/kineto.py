@@ -16,7 +16,7 @@ from servemap.model.errors import ParseError
 from servemap.parsers.traces.json_events import NO_ARGS, Batch, Event, EventReader
 from servemap.parsers.traces.sanity import keep_sane, refuse_mixed
 from servemap.parsers.traces.stream import TextPieces
-from servemap.parsers.traces.table import Collective, EventTable, Ints, Kind, Lane, Trace
+from servemap.parsers.traces.table import Collective, EventTable, Ints, Kind, Lane, Trace, writable
 
 KINDS = {
     "kernel": Kind.KERNEL,
@@ -102,7 +102,7 @@ class _Columns:
                 in_graph[row] = _count(args.graph) > 0
                 if args.collective is not None:
                     self._collectives[self._rows + row] = Collective(
-                        str(args.collective),
+                        writable(str(args.collective)),
                         None if args.group is None else f"{args.group} {args.ranks or ''}".strip(),
                         None if (count := _count(args.elements)) < 0 else count,
                     )
@@ -133,9 +133,7 @@ class _Columns:
             if (large & (start != np.floor(start))).any():
                 exact = [one for one in _DECODE_EXACT.decode(batch.text) if one.ph == "X"]
                 pairs = [
-                    (one.ts, one.dur)
-                    for one in exact
-                    if one.ts is not None and one.dur is not None
+                    (one.ts, one.dur) for one in exact if one.ts is not None and one.dur is not None
                 ]
                 return (
                     _integers([int((ts * 1000).to_integral_value()) for ts, _ in pairs]),
@@ -154,12 +152,13 @@ class _Columns:
         ):
             arrays = [part[index] for part in parts]
             columns.append(np.concatenate(arrays) if arrays else np.empty(0, kind))
-        lanes = [Lane(*key) for key in self.lanes]
-        return EventTable(list(self.names), lanes, *columns, self._collectives)
+        lanes = [Lane(_key(one), _key(other)) for one, other in self.lanes]
+        names = [writable(name) for name in self.names]
+        return EventTable(names, lanes, *columns, self._collectives)
 
 
 def _key(value: Any) -> int | str:
-    return value if isinstance(value, int | str) else str(value)
+    return value if isinstance(value, int) else writable(str(value))
 
 
 def _count(value: Any) -> int:
@@ -212,7 +211,7 @@ def read_kineto(path: Path) -> Trace:
         events=table,
         rank=_whole(info.get("rank")),
         world_size=_whole(info.get("world_size")),
-        host=host if isinstance(host, str) else None,
+        host=writable(host) if isinstance(host, str) else None,
         devices=_devices(head.get("deviceProperties")),
         base_ns=_base(head.get("baseTimeNanoseconds"), table),
         skipped=skipped,
@@ -257,5 +256,5 @@ def _devices(value: Any) -> dict[int, str]:
     found: dict[int, str] = {}
     for one in value if isinstance(value, list) else []:
         if isinstance(one, dict) and isinstance(one.get("id"), int):
-            found[one["id"]] = str(one.get("name") or "")
+            found[one["id"]] = writable(str(one.get("name") or ""))
     return found

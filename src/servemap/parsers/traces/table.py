@@ -13,6 +13,11 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
+def writable(text: str) -> str:
+    """Return a text that can be written as UTF-8; half characters become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 class Kind(IntEnum):
     """What an interval is; those up to MEMSET ran on a device, all others on the host."""
 

@@ -1,0 +1,137 @@
+"""From trace files to everything that is said about them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from servemap.analysis.traces.captures import Source, check_one_capture, source_of
+from servemap.analysis.traces.classes import class_kinds
+from servemap.analysis.traces.collectives import RankCollectives, match, rank_collectives
+from servemap.analysis.traces.device import DeviceFigures, device_figures, device_work
+from servemap.analysis.traces.host import HostFigures, host_figures
+from servemap.analysis.traces.phases import (
+    PhaseFigures,
+    StepFigures,
+    phase_figures,
+    step_figures,
+    steps_of_work,
+)
+from servemap.analysis.traces.ranks import AcrossRanks, across_ranks
+from servemap.analysis.traces.steps import NO_STEP, Step, find_steps
+from servemap.parsers.traces.read import read_trace
+from servemap.parsers.traces.table import writable
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """One file: what it is, and what of it could not be used."""
+
+    path: str
+    format: str
+    rank: int | None
+    world_size: int | None
+    host: str | None
+    base_ns: int | None
+    events: int
+    bytes_read: int
+    skipped: dict[str, int]
+    lost: str
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """One device of one file: its figures, and those by step and phase.
+
+    `outside_steps_ns` is device time that belongs to no step; `by_time` counts the pieces of work
+    whose launch is not traced and whose step was told by time alone.
+    """
+
+    figures: DeviceFigures
+    phases: list[PhaseFigures]
+    steps: list[StepFigures]
+    outside_steps_ns: int
+    by_time: int
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """One file: devices, or the host's figures where no device was traced."""
+
+    file: FileFacts
+    steps_named_by: str | None
+    host_steps: list[Step]
+    devices: list[DeviceReport]
+    host: HostFigures | None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All files of one capture; `ranks` are those whose collectives were compared."""
+
+    files: list[FileReport]
+    across: AcrossRanks | None
+    across_missing: str
+
+
+@dataclass(frozen=True)
+class _Read:
+    report: FileReport
+    source: Source
+    collectives: RankCollectives
+
+
+def analyse(paths: Sequence[Path]) -> Analysis:
+    """Return what the files of one capture say; each is read once and then let go.
+
+    Raises:
+        OSError: a file cannot be read.
+        ParseError: a file is no trace, or the files are not of one capture.
+    """
+    read = [_one(path) for path in paths]
+    check_one_capture([one.source for one in read])
+    read.sort(key=lambda one: (one.source.rank is None, one.source.rank or 0))
+    ranks = [one for one in read if one.source.rank is not None]
+    across, missing = None, "only one file names its rank"
+    if len(ranks) > 1:
+        matched = match([one.collectives for one in ranks])
+        across = across_ranks([one.source.rank or 0 for one in ranks], matched)
+        missing = "" if across else "the ranks share no collective"
+    return Analysis([one.report for one in read], across, missing)
+
+
+def _one(path: Path) -> _Read:
+    trace = read_trace(path)
+    events = trace.events
+    steps, engine = find_steps(events)
+    talks = np.array([kind == "communication" for kind in class_kinds()])
+    devices = []
+    for work in device_work(events):
+        model = trace.devices.get(work.device) if isinstance(work.device, int) else None
+        of = steps_of_work(events, work, steps)
+        communication = talks[work.classes].astype(np.int64)
+        devices.append(
+            DeviceReport(
+                device_figures(events, work, model),
+                phase_figures(events, work, steps, of, communication),
+                step_figures(events, work, steps, of, communication),
+                int(work.exposed[of == NO_STEP].sum()),
+                int((work.calls < 0).sum()) if steps else 0,
+            )
+        )
+    facts = FileFacts(
+        path=writable(str(path)),
+        format=trace.format,
+        rank=trace.rank,
+        world_size=trace.world_size,
+        host=trace.host,
+        base_ns=trace.base_ns,
+        events=len(events),
+        bytes_read=trace.bytes_read,
+        skipped=dict(trace.skipped),
+        lost=trace.lost,
+    )
+    host = None if devices else host_figures(events)
+    report = FileReport(facts, engine, steps, devices, host)
+    return _Read(report, source_of(trace), rank_collectives(events, trace.base_ns or 0))
