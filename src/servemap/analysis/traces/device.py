@@ -206,17 +206,16 @@ def device_figures(events: EventTable, work: DeviceWork, model: str | None) -> D
 
 def _copies(events: EventTable, rows: Ints) -> list[CopyTime]:
     mine = rows[events.kind[rows] != Kind.KERNEL]
-    length = events.end - events.start
     found = []
     for name in np.unique(events.name[mine]):
         these = mine[events.name[mine] == name]
-        sized = these[events.size[these] >= 0]
+        sizes = [events.sizes[row] for row in these.tolist() if row in events.sizes]
         found.append(
             CopyTime(
                 events.names[name],
                 len(these),
-                int(events.size[sized].sum()) if len(sized) else None,
-                int(length[these].sum()),
+                sum(sizes) if sizes else None,
+                int((events.end[these] - events.start[these]).sum()),
             )
         )
     return sorted(found, key=lambda one: -one.sum_ns)

@@ -11,9 +11,9 @@ import yaml
 from pydantic import Field, TypeAdapter
 
 from servemap.analysis.traces.classes import Pattern
-from servemap.analysis.traces.intervals import Spans, gaps, union, within
+from servemap.analysis.traces.intervals import EMPTY, Spans, gaps, union, within
 from servemap.model.base import Model, Slug
-from servemap.parsers.traces.table import EventTable, Ints, Kind
+from servemap.parsers.traces.table import EventTable, Ints, Kind, Mask
 
 QUEUED = "queued"
 NOT_TRACED = "not_traced"
@@ -21,10 +21,10 @@ UNKNOWN = "launch_not_traced"
 LONGEST = 10
 
 _KINDS = {
-    "runtime": (Kind.RUNTIME,),
-    "operator": (Kind.OPERATOR,),
-    "python": (Kind.PYTHON,),
-    "annotation": (Kind.ANNOTATION,),
+    "runtime": Kind.RUNTIME,
+    "operator": Kind.OPERATOR,
+    "python": Kind.PYTHON,
+    "annotation": Kind.ANNOTATION,
 }
 
 
@@ -103,32 +103,34 @@ def gap_figures(events: EventTable, rows: Ints, calls: Ints, busy: Spans) -> Gap
 
 def _host_parts(events: EventTable, lane: int, start: Ints, end: Ints) -> dict[str, Ints]:
     """Return for each interval how long each activity of one thread fills it, ns."""
-    on_lane = np.flatnonzero(events.lane == lane)
-    taken_start, taken_end = np.empty(0, np.int64), np.empty(0, np.int64)
+    taken = EMPTY
     filled = np.zeros(len(start), np.int64)
-    left = np.ones(len(on_lane), np.bool_)
+    left = events.lane == lane
     parts: dict[str, Ints] = {}
     for activity in activities():
-        kinds = [kind for name in activity.of for kind in _KINDS[name]]
-        mine = left & np.isin(events.kind[on_lane], kinds)
+        of_kind = np.zeros(len(Kind), np.bool_)
+        of_kind[[_KINDS[name] for name in activity.of]] = True
+        mine = of_kind[events.kind]
+        mine &= left
         if activity.patterns:
-            search = re.compile("|".join(activity.patterns), re.IGNORECASE)
-            used = np.unique(events.name[on_lane[mine]])
-            good = used[[bool(search.search(events.names[name])) for name in used]]
-            mine &= np.isin(events.name[on_lane], good)
+            mine &= _named(events.names, activity)[events.name]
         left &= ~mine
-        rows = on_lane[mine]
+        rows = np.flatnonzero(mine)
         # A thread does one thing at a time: what stands earlier in the table covers what is later.
+        fresh = union(events.start[rows], events.end[rows])
         taken = union(
-            np.concatenate((taken_start, events.start[rows])),
-            np.concatenate((taken_end, events.end[rows])),
+            np.concatenate((taken.start, fresh.start)), np.concatenate((taken.end, fresh.end))
         )
-        taken_start, taken_end = taken
         covered = within(taken, start, end)
         parts[activity.id] = covered - filled
         filled = covered
     parts[NOT_TRACED] = np.maximum(end - start, 0) - filled
     return parts
+
+
+def _named(names: list[str], activity: Activity) -> Mask:
+    search = re.compile("|".join(activity.patterns), re.IGNORECASE).search
+    return np.array([bool(search(name)) for name in names], np.bool_)
 
 
 def _longest(

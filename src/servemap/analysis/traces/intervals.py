@@ -25,11 +25,14 @@ EMPTY = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 def union(start: Ints, end: Ints) -> Spans:
     """Return the set that any of the given intervals covers; they may overlap in any way."""
     some = end > start
-    start, end = start[some], end[some]
+    if not some.all():
+        start, end = start[some], end[some]
     if not len(start):
         return EMPTY
-    order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(end[order])
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
     opens = np.concatenate(([True], start[1:] > reach[:-1]))
     return Spans(start[opens], reach[np.concatenate((opens[1:], [True]))])
 

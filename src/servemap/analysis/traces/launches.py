@@ -17,7 +17,8 @@ def launching_calls(events: EventTable, device_rows: Ints) -> Ints:
     """
     calls = np.flatnonzero((events.kind == Kind.RUNTIME) & (events.correlation >= 0))
     found = np.full(len(device_rows), -1, np.int64)
-    if not len(calls) or not len(device_rows):
+    calls = calls[np.isin(events.correlation[calls], events.correlation[device_rows])]
+    if not len(calls):
         return found
     calls = calls[np.lexsort((events.start[calls], events.correlation[calls]))]
     numbers, first = np.unique(events.correlation[calls], return_index=True)

@@ -96,13 +96,19 @@ class EventReader:
         if not self.found:
             return
         tail: list[bytes] = []
+        wanted = 0
         for piece in pieces:
             if self.whole:
                 tail.append(piece)
                 continue
+            if len(rest) + len(piece) < wanted:
+                rest += piece
+                continue
             batch, rest = self._decode(rest + piece)
-            if batch is not None:
+            if batch.events:
                 yield batch
+            # A huge event is not looked at again before twice as much of it is there.
+            wanted = 0 if batch.events else 2 * len(rest)
             if len(rest) > _LARGEST_EVENT:
                 break
         if not self.whole:
@@ -130,7 +136,7 @@ class EventReader:
                 break
         return text, b"", False
 
-    def _decode(self, text: bytes) -> tuple[Batch | None, bytes]:
+    def _decode(self, text: bytes) -> tuple[Batch, bytes]:
         """Return the events of `text` up to its last whole one, and what is left."""
         end = len(text)
         first = _FIRST.search(text)

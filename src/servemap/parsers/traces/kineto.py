@@ -11,12 +11,23 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from servemap.model.errors import ParseError
-from servemap.parsers.traces.json_events import NO_ARGS, Batch, Event, EventReader
+from servemap.parsers.traces.json_events import Batch, Event, EventReader
 from servemap.parsers.traces.sanity import keep_sane, refuse_mixed
 from servemap.parsers.traces.stream import TextPieces
-from servemap.parsers.traces.table import Collective, EventTable, Ints, Kind, Lane, Trace, writable
+from servemap.parsers.traces.table import (
+    COLUMN_TYPES,
+    Collective,
+    EventTable,
+    GrowingColumn,
+    Ints,
+    Kind,
+    Lane,
+    Trace,
+    writable,
+)
 
 KINDS = {
     "kernel": Kind.KERNEL,
@@ -71,8 +82,9 @@ class _Columns:
         self.names = _Index()
         self.lanes = _Index()
         self.skipped: Counter[str] = Counter()
-        self._parts: list[tuple[np.ndarray[Any, Any], ...]] = []
+        self._columns = [GrowingColumn(kind) for kind in COLUMN_TYPES]
         self._collectives: dict[int, Collective] = {}
+        self._sizes: dict[int, int] = {}
         self._rows = 0
 
     def add(self, batch: Batch) -> None:
@@ -88,37 +100,35 @@ class _Columns:
             self.skipped["negative or impossible duration"] += int((~fits).sum())
             rows = [event for event, good in zip(rows, fits, strict=True) if good]
             start, length = start[fits], length[fits]
-        kinds = [KINDS.get(event.cat, Kind.OTHER) for event in rows]
-        size = np.full(len(rows), -1, np.int64)
+        kinds = np.array([KINDS.get(event.cat, Kind.OTHER) for event in rows], np.int8)
         in_graph = np.zeros(len(rows), np.bool_)
         lanes = [self.lanes[event.pid, event.tid] for event in rows]
-        for row, kind in enumerate(kinds):
-            if kind <= Kind.MEMSET and (args := rows[row].args) is not NO_ARGS:
-                event = rows[row]
-                process = event.pid if args.device is None else args.device
-                thread = event.tid if args.stream is None else args.stream
-                lanes[row] = self.lanes[_key(process), _key(thread)]
-                size[row] = _count(args.bytes)
-                in_graph[row] = _count(args.graph) > 0
-                if args.collective is not None:
-                    self._collectives[self._rows + row] = Collective(
-                        writable(str(args.collective)),
-                        None if args.group is None else f"{args.group} {args.ranks or ''}".strip(),
-                        None if (count := _count(args.elements)) < 0 else count,
-                    )
+        for row in np.flatnonzero(kinds <= Kind.MEMSET).tolist():
+            event, args = rows[row], rows[row].args
+            process = event.pid if args.device is None else args.device
+            thread = event.tid if args.stream is None else args.stream
+            lanes[row] = self.lanes[_key(process), _key(thread)]
+            in_graph[row] = _count(args.graph) > 0
+            if (size := _count(args.bytes)) >= 0:
+                self._sizes[self._rows + row] = size
+            if args.collective is not None:
+                self._collectives[self._rows + row] = Collective(
+                    writable(str(args.collective)),
+                    None if args.group is None else f"{args.group} {args.ranks or ''}".strip(),
+                    None if (count := _count(args.elements)) < 0 else count,
+                )
         self._rows += len(rows)
-        self._parts.append(
-            (
-                start,
-                start + length,
-                np.array(kinds, np.int8),
-                np.array([self.names[event.name] for event in rows], np.int32),
-                np.array(lanes, np.int32),
-                _integers([event.args.correlation for event in rows]),
-                size,
-                in_graph,
-            )
+        columns = (
+            start,
+            start + length,
+            kinds,
+            np.array([self.names[event.name] for event in rows], np.int32),
+            np.array(lanes, np.int32),
+            _integers([event.args.correlation for event in rows]),
+            in_graph,
         )
+        for growing, column in zip(self._columns, columns, strict=True):
+            growing.add(column)
 
     def _times(self, batch: Batch, rows: list[Event]) -> tuple[Ints, Ints]:
         """Return starts and lengths in ns; a length of -1 where the numbers are impossible."""
@@ -136,7 +146,9 @@ class _Columns:
                     (one.ts, one.dur) for one in exact if one.ts is not None and one.dur is not None
                 ]
                 return (
-                    _integers([int((ts * 1000).to_integral_value()) for ts, _ in pairs]),
+                    _integers([int((ts * 1000).to_integral_value()) for ts, _ in pairs]).astype(
+                        np.int64
+                    ),
                     np.where(good, _whole_ns(np.where(good, length, 0)), -1),
                 )
         return (
@@ -145,16 +157,10 @@ class _Columns:
         )
 
     def table(self) -> EventTable:
-        parts, self._parts = self._parts, []
-        columns: list[Any] = []
-        for index, kind in enumerate(
-            (np.int64, np.int64, np.int8, np.int32, np.int32, np.int64, np.int64, np.bool_)
-        ):
-            arrays = [part[index] for part in parts]
-            columns.append(np.concatenate(arrays) if arrays else np.empty(0, kind))
+        columns: list[Any] = [growing.whole() for growing in self._columns]
         lanes = [Lane(_key(one), _key(other)) for one, other in self.lanes]
         names = [writable(name) for name in self.names]
-        return EventTable(names, lanes, *columns, self._collectives)
+        return EventTable(names, lanes, *columns, self._sizes, self._collectives)
 
 
 def _key(value: Any) -> int | str:
@@ -172,11 +178,13 @@ def _count(value: Any) -> int:
     return -1
 
 
-def _integers(values: list[int]) -> Ints:
+def _integers(values: list[int]) -> NDArray[np.integer[Any]]:
+    """Return whole numbers, -1 for such as are too large; in 32 bits where they fit."""
     try:
-        return np.array(values, np.int64)
+        found = np.array(values, np.int64)
     except OverflowError:
-        return np.array([value if abs(value) < 1 << 62 else -1 for value in values], np.int64)
+        found = np.array([value if abs(value) < 1 << 62 else -1 for value in values], np.int64)
+    return found.astype(np.int32) if len(found) and abs(found).max() < 1 << 31 else found
 
 
 def read_kineto(path: Path) -> Trace:

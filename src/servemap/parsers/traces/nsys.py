@@ -16,7 +16,15 @@ import numpy as np
 
 from servemap.model.errors import ParseError
 from servemap.parsers.traces.sanity import keep_sane
-from servemap.parsers.traces.table import EventTable, Kind, Lane, Trace
+from servemap.parsers.traces.table import (
+    COLUMN_TYPES,
+    EventTable,
+    GrowingColumn,
+    Kind,
+    Lane,
+    Trace,
+    writable,
+)
 
 MAGIC = b"SQLite format 3\0"
 
@@ -42,7 +50,9 @@ class _Reader:
         self.database = database
         self.names: dict[str, int] = {}
         self.lanes: dict[tuple[int | str, int | str], int] = {}
-        self.parts: list[tuple[np.ndarray[Any, Any], ...]] = []
+        self.rows_taken = 0
+        self.sizes: dict[int, int] = {}
+        self.columns_taken = [GrowingColumn(kind) for kind in COLUMN_TYPES]
         self.skipped: Counter[str] = Counter()
         self.strings = dict(self.rows("StringIds", ["id", "value"]))
         self.copy_names = dict(self.rows("ENUM_CUDA_MEMCPY_OPER", ["id", "label"]))
@@ -67,19 +77,15 @@ class _Reader:
     def add(self, kind: Kind, rows: list[tuple[int, int, int, int, int, int, bool]]) -> None:
         """Take rows of start, end, name, lane, correlation, size, whether it is of a graph."""
         if rows:
-            start, end, name, lane, correlation, size, graph = zip(*rows, strict=True)
-            self.parts.append(
-                (
-                    np.array(start, np.int64),
-                    np.array(end, np.int64),
-                    np.full(len(rows), kind, np.int8),
-                    np.array(name, np.int32),
-                    np.array(lane, np.int32),
-                    np.array(correlation, np.int64),
-                    np.array(size, np.int64),
-                    np.array(graph, np.bool_),
-                )
-            )
+            columns = list(zip(*rows, strict=True))
+            sizes = columns.pop(5)
+            columns.insert(2, (kind,) * len(rows))
+            kinds = (*COLUMN_TYPES[:5], np.int64, np.bool_)
+            for growing, column, one in zip(self.columns_taken, columns, kinds, strict=True):
+                growing.add(np.array(column, one))
+            known = enumerate(sizes, self.rows_taken)
+            self.sizes |= {row: size for row, size in known if size >= 0}
+            self.rows_taken += len(rows)
 
     def timed(self, start: Any, end: Any) -> bool:
         """Whether both are times and in order; what is not is counted."""
@@ -144,12 +150,9 @@ class _Reader:
             self.add(kind, found)
 
     def table(self) -> EventTable:
-        kinds = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int64, np.int64, np.bool_)
-        columns: list[Any] = [
-            np.concatenate([part[at] for part in self.parts] or [np.empty(0, kind)])
-            for at, kind in enumerate(kinds)
-        ]
-        return EventTable(list(self.names), [Lane(*one) for one in self.lanes], *columns)
+        columns: list[Any] = [growing.whole() for growing in self.columns_taken]
+        names = [writable(name) for name in self.names]
+        return EventTable(names, [Lane(*one) for one in self.lanes], *columns, self.sizes)
 
 
 def _number(value: Any) -> int:
@@ -164,18 +167,6 @@ def _call_number(owner: Any, correlation: Any) -> int:
     if not isinstance(correlation, int) or not 0 <= correlation < 1 << 32:
         return -1
     return (_number(owner) >> 24 & 0xFFFFFF) << 32 | correlation
-
-
-def _renumbered(table: EventTable) -> EventTable:
-    order = np.argsort(table.start, kind="stable")
-    columns: list[Any] = [
-        column[order]
-        for column in (
-            table.start, table.end, table.kind, table.name, table.lane, table.correlation,
-            table.size, table.in_graph,
-        )
-    ]  # fmt: skip
-    return EventTable(table.names, table.lanes, *columns)
 
 
 def read_nsys(path: Path) -> Trace:
@@ -221,10 +212,10 @@ def read_nsys(path: Path) -> Trace:
     return Trace(
         path=path,
         format="nsys",
-        events=keep_sane(_renumbered(table), skipped),
+        events=keep_sane(table, skipped),
         rank=None,
         world_size=None,
-        host=str(host) if host else None,
+        host=writable(str(host)) if host else None,
         devices=gpus,
         base_ns=base if isinstance(base, int) else None,
         skipped=skipped,

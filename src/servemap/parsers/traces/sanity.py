@@ -20,22 +20,23 @@ def keep_sane(table: EventTable, skipped: Counter[str]) -> EventTable:
     is longer than a second and than ten times the span of all others, would make every share of
     time meaningless.
     """
-    middle = int(np.median(table.start)) if len(table) else 0
-    near = np.abs(table.start - middle) < _HOUR_NS
-    if not near.all():
+    if not len(table):
+        return table
+    if int(table.start.max()) - int(table.start.min()) >= _HOUR_NS:
+        near = np.abs(table.start - int(np.median(table.start))) < _HOUR_NS
         skipped["more than an hour from all others"] += int((~near).sum())
         table = table.take(near)
-    good = np.ones(len(table), np.bool_)
+    long = np.flatnonzero(table.end - table.start > _SECOND_NS)
     # What only frames other events, such as a profiler's step, may be long.
-    good &= table.kind != Kind.OTHER
-    length = np.where(table.kind <= Kind.RUNTIME, table.end - table.start, 0)
-    for row in np.argsort(-length)[:100]:
+    long = long[table.kind[long] <= Kind.RUNTIME]
+    if not len(long):
+        return table
+    good = table.kind != Kind.OTHER
+    for row in long[np.argsort(table.start[long] - table.end[long])]:
         good[row] = False
-        if not good.any() or length[row] <= _SECOND_NS:
-            good[row] = True
-            break
-        span = int(table.end[good].max() - table.start[good].min())
-        if length[row] <= _TIMES_LONGER * span:
+        length = int(table.end[row] - table.start[row])
+        span = int(table.end[good].max() - table.start[good].min()) if good.any() else length
+        if length <= _TIMES_LONGER * span:
             good[row] = True
             break
     good |= table.kind == Kind.OTHER

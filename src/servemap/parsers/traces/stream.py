@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from servemap.model.files import regular
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 19
 """Bytes of plain text that are looked at together."""
 
 _READ_BYTES = 1 << 20

@@ -4,13 +4,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+COLUMN_TYPES = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int32, np.bool_)
+"""Types of start, end, kind, name, lane, correlation, in_graph where there is no row."""
 
 
 def writable(text: str) -> str:
@@ -30,6 +33,29 @@ class Kind(IntEnum):
     ANNOTATION = 6
     DEVICE_ANNOTATION = 7
     OTHER = 8
+
+
+class GrowingColumn:
+    """A column that parts are added to; it grows in place, so nothing is held twice."""
+
+    def __init__(self, kind: type[np.generic]) -> None:
+        self._array: NDArray[Any] = np.empty(0, kind)
+        self._length = 0
+
+    def add(self, part: NDArray[Any]) -> None:
+        """Append; a part of a wider type makes the column wider."""
+        if part.dtype.itemsize > self._array.dtype.itemsize:
+            self._array = self._array.astype(part.dtype)
+        end = self._length + len(part)
+        if end > len(self._array):
+            self._array.resize(end + end // 4 + 1024, refcheck=False)
+        self._array[self._length : end] = part
+        self._length = end
+
+    def whole(self) -> NDArray[Any]:
+        """Return the column; nothing may be added after that."""
+        self._array.resize(self._length, refcheck=False)
+        return self._array
 
 
 class Lane(NamedTuple):
@@ -52,8 +78,8 @@ class EventTable:
     """Columns of equal length; all times are ns on the clock of the file.
 
     `name` and `lane` are indices into `names` and `lanes`. `correlation` joins device work to the
-    call that launched it, -1 if there is none. `size` is the bytes of a copy, -1 if not known.
-    `in_graph` says that the file itself names a graph node.
+    call that launched it, -1 if there is none. `in_graph` says that the file itself names a graph
+    node. `sizes` has the bytes of copies by row, `collectives` what some rows say of themselves.
     """
 
     names: list[str]
@@ -63,9 +89,9 @@ class EventTable:
     kind: NDArray[np.int8]
     name: NDArray[np.int32]
     lane: NDArray[np.int32]
-    correlation: Ints
-    size: Ints
+    correlation: NDArray[np.integer[Any]]
     in_graph: Mask
+    sizes: dict[int, int] = field(default_factory=dict)
     collectives: dict[int, Collective] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -78,7 +104,7 @@ class EventTable:
 
     def take(self, rows: Mask) -> "EventTable":
         """Return the chosen rows, in their order."""
-        new_index = np.cumsum(rows) - 1
+        new_index = np.cumsum(rows) - 1 if self.sizes or self.collectives else rows
         return EventTable(
             self.names,
             self.lanes,
@@ -88,8 +114,8 @@ class EventTable:
             self.name[rows],
             self.lane[rows],
             self.correlation[rows],
-            self.size[rows],
             self.in_graph[rows],
+            {int(new_index[row]): size for row, size in self.sizes.items() if rows[row]},
             {int(new_index[row]): one for row, one in self.collectives.items() if rows[row]},
         )
 
