@@ -62,13 +62,19 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Batch(NamedTuple):
-    """Events that were decoded together, and the text they came from (None if one by one)."""
+    """Events that were decoded together, and the JSON array that they came from."""
 
     events: list[Event]
-    text: bytes | None
+    text: bytes
 
 
 _DECODE = msgspec.json.Decoder(list[Event])
+_DECODE_ONE = msgspec.json.Decoder(Event)
+
+
+def _is_cut(error: json.JSONDecodeError, length: int) -> bool:
+    """Whether a text did not read because it ends; a literal or an escape is at most 6 long."""
+    return error.msg.startswith("Unterminated string") or error.pos >= length - 6
 
 
 class EventReader:
@@ -158,49 +164,58 @@ class EventReader:
 
     def _decode_slowly(self, data: bytes) -> tuple[Batch, bytes]:
         text = data.decode("utf-8", "surrogateescape")
-        decoder = json.JSONDecoder(parse_constant=lambda _: None)
+        decoder = json.JSONDecoder()
         events: list[Event] = []
-        at = 0
+        texts: list[bytes] = []
+        at, astray = 0, False
         while True:
             space = _SPACE.match(text, at)
             at = space.end() if space else at
-            if text.startswith("]", at):
+            if text.startswith("]", at) and not astray:
                 self.whole = True
                 at += 1
                 break
             try:
-                value, at = decoder.raw_decode(text, at)
+                value, end = decoder.raw_decode(text, at)
             except (ValueError, RecursionError) as error:
+                if isinstance(error, json.JSONDecodeError) and _is_cut(error, len(text)):
+                    break
+                # What is between here and the next event is lost; it may be a part of one.
                 after = _BETWEEN_TEXT.search(text, at)
                 if after is None:
                     break
-                # A whole event does not read: the fault lies before the next one begins.
-                if isinstance(error, json.JSONDecodeError) and error.pos > after.end():
-                    after = _BETWEEN_TEXT.search(text, error.pos) or after
                 self.skipped["not JSON"] += 1
-                at = after.end()
+                at, astray = after.end(), True
                 continue
-            event = self._vet(value)
-            if event is not None:
-                events.append(event)
-        return Batch(events, None), text[at:].encode("utf-8", "surrogateescape")
+            astray = astray and not (isinstance(value, dict) and "ph" in value)
+            one = text[at:end].encode("utf-8", "surrogateescape")
+            at = end
+            if (vetted := self._vet(value, one)) is not None:
+                events.append(vetted[0])
+                texts.append(vetted[1])
+        joined = b"[" + b",".join(texts) + b"]"
+        return Batch(events, joined), text[at:].encode("utf-8", "surrogateescape")
 
-    def _vet(self, value: Any) -> Event | None:
-        """Return the event of a JSON value, or count why it is none."""
-        if value == {}:
-            return None
+    def _vet(self, value: Any, text: bytes) -> tuple[Event, bytes] | None:
+        """Return an interval and its JSON, or None; where it is not well formed, count why."""
         if not isinstance(value, dict):
             self.skipped["not an event"] += 1
             return None
         if value.get("ph") != "X":
-            return Event()
-        try:
-            return msgspec.convert(value, Event)
-        except msgspec.ValidationError as error:
-            reason = str(error).split(" - ")[0]
-            where = str(error).rpartition("`$.")[2].rstrip("`") if "`$." in str(error) else ""
-            self.skipped[f"{where or 'an event'}: {reason}"] += 1
             return None
+        try:
+            return _DECODE_ONE.decode(text), text
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass  # numbers such as NaN, and bytes that are no UTF-8, can be had nevertheless
+        try:
+            event = msgspec.convert(parse_json(text.decode("utf-8", "replace")), Event)
+            return event, msgspec.json.encode(event)
+        except msgspec.ValidationError as error:
+            reason, _, where = str(error).partition(" - at `$.")
+            self.skipped[f"{where.rstrip('`') or 'an event'}: {reason}"] += 1
+        except (ValueError, RecursionError):
+            self.skipped["not UTF-8"] += 1
+        return None
 
     def _read_head(self, text: bytes) -> None:
         array = _ARRAY.search(text)

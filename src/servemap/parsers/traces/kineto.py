@@ -75,6 +75,16 @@ def _whole_ns(us: np.ndarray[Any, Any]) -> Ints:
     return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
 
 
+def _exact_ns(text: bytes, count: int) -> Ints:
+    """Return the starts of a text's intervals from their decimal digits."""
+    starts = [
+        int((one.ts * 1000).to_integral_value())
+        for one in _DECODE_EXACT.decode(text)
+        if one.ph == "X" and one.ts is not None and one.dur is not None
+    ]
+    return _integers(starts[:count]).astype(np.int64)
+
+
 class _Columns:
     """Batches of events, turned into columns as they come."""
 
@@ -138,17 +148,11 @@ class _Columns:
             start, length = start.astype(np.float64), length.astype(np.float64)
         good = (np.abs(start) < _LARGEST_US) & (length >= 0) & (length < _LARGEST_US)
         good &= np.abs(start) + length < _LARGEST_US
-        if batch.text is not None and start.dtype.kind == "f":
+        if start.dtype.kind == "f":
             large = good & (np.abs(start) >= _EXACT_US)
-            if (large & (start != np.floor(start))).any():
-                exact = [one for one in _DECODE_EXACT.decode(batch.text) if one.ph == "X"]
-                pairs = [
-                    (one.ts, one.dur) for one in exact if one.ts is not None and one.dur is not None
-                ]
+            if large.any():
                 return (
-                    _integers([int((ts * 1000).to_integral_value()) for ts, _ in pairs]).astype(
-                        np.int64
-                    ),
+                    np.where(good, _exact_ns(batch.text, len(rows)), 0),
                     np.where(good, _whole_ns(np.where(good, length, 0)), -1),
                 )
         return (
