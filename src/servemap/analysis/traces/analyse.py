@@ -132,6 +132,6 @@ def _one(path: Path) -> _Read:
         skipped=dict(trace.skipped),
         lost=trace.lost,
     )
-    host = None if devices else host_figures(events)
+    host = None if devices else host_figures(events, steps)
     report = FileReport(facts, engine, steps, devices, host)
     return _Read(report, source_of(trace), rank_collectives(events, trace.base_ns or 0))

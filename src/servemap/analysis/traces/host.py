@@ -4,12 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from servemap.analysis.traces.classes import class_ids, classes_of
-from servemap.analysis.traces.device import ClassTime
-from servemap.analysis.traces.intervals import union
+from servemap.analysis.traces.classes import class_ids, class_kinds, classes_of
+from servemap.analysis.traces.device import ClassTime, Communication
+from servemap.analysis.traces.intervals import overlap, union
+from servemap.analysis.traces.steps import Step, step_of
 from servemap.parsers.traces.table import EventTable, Ints, Kind
 
 TOP_NAMES = 30
+TOP_IN_PHASE = 10
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,23 @@ class ThreadTime:
 
 
 @dataclass(frozen=True)
+class HostPhase:
+    """All steps of one phase, on the host: operators by the time of their own."""
+
+    phase: str
+    steps: int
+    host_mean_ns: float
+    operators_ns: int
+    classes: list[ClassTime]
+    operators: list[CallTime]
+
+
+@dataclass(frozen=True)
 class HostFigures:
-    """One process; all figures are of its host threads, classes by operators' time of their own."""
+    """One process; all figures are of its host threads, classes by operators' time of their own.
+
+    `communication` is exposed where no other thread runs an operator of another class.
+    """
 
     span_ns: int
     operators: list[CallTime]
@@ -43,6 +60,8 @@ class HostFigures:
     classes: list[ClassTime]
     unmatched_share: float
     threads: list[ThreadTime]
+    communication: Communication
+    phases: list[HostPhase]
 
 
 def self_times(events: EventTable, rows: Ints) -> Ints:
@@ -72,7 +91,7 @@ def self_times(events: EventTable, rows: Ints) -> Ints:
     return result
 
 
-def host_figures(events: EventTable) -> HostFigures:
+def host_figures(events: EventTable, steps: list[Step]) -> HostFigures:
     """Return the figures of the host side of a trace; lists are empty where it has none."""
     operators = np.flatnonzero(events.kind == Kind.OPERATOR)
     own = self_times(events, operators)
@@ -85,7 +104,39 @@ def host_figures(events: EventTable) -> HostFigures:
         classes=classes,
         unmatched_share=next((one.share for one in classes if one.id == "unmatched"), 0.0),
         threads=_threads(events, operators),
+        communication=_communication(events, operators, own),
+        phases=_phases(events, operators, own, steps),
     )
+
+
+def _communication(events: EventTable, rows: Ints, own: Ints) -> Communication:
+    talks = np.array([kind == "communication" for kind in class_kinds()])
+    talk = talks[classes_of(events.names, events.name[rows])]
+    during = union(events.start[rows[talk]], events.end[rows[talk]])
+    # An operator around a collective does not hide it: only what has no other within it counts.
+    leaf = ~talk & (own == events.end[rows] - events.start[rows])
+    hidden = overlap(during, union(events.start[rows[leaf]], events.end[rows[leaf]]))
+    return Communication(during.total, hidden, during.total - hidden)
+
+
+def _phases(events: EventTable, rows: Ints, own: Ints, steps: list[Step]) -> list[HostPhase]:
+    of = step_of(steps, events.start[rows], events.start[rows])
+    found = []
+    for phase in dict.fromkeys(step.phase for step in steps):
+        which = [at for at, step in enumerate(steps) if step.phase == phase]
+        mine = np.isin(of, which)
+        lengths = [steps[at].end_ns - steps[at].start_ns for at in which]
+        found.append(
+            HostPhase(
+                phase,
+                len(which),
+                float(np.mean(lengths)),
+                int(own[mine].sum()),
+                _class_times(events, rows[mine], own[mine]),
+                _call_times(events, rows[mine], own[mine])[:TOP_IN_PHASE],
+            )
+        )
+    return found
 
 
 def _call_times(events: EventTable, rows: Ints, own: Ints) -> list[CallTime]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from servemap.analysis.traces.analyse import Analysis, DeviceReport, FileReport
+from servemap.analysis.traces.device import Communication
+from servemap.analysis.traces.host import HostFigures
 from servemap.analysis.traces.phases import StepFigures
 
 
@@ -21,6 +23,9 @@ class Answer:
     question: str
     answered: bool
     answer: str
+
+
+_PHASES = ("prefill", "decode", "mixed")
 
 
 class _NoAnswerError(Exception):
@@ -48,45 +53,62 @@ def _by_device(analysis: Analysis, say: Callable[[DeviceReport], str]) -> str:
     return "; ".join(f"{_name(file, one)}: {say(one)}" for file, one in _devices(analysis))
 
 
+def _hosts(analysis: Analysis) -> list[tuple[FileReport, HostFigures]]:
+    """Return the ranks whose work ran on the host; none where a device was traced."""
+    if any(file.devices for file in analysis.files):
+        return []
+    return [
+        (file, file.host)
+        for file in analysis.files
+        if file.host is not None and file.host.operators
+    ]
+
+
 def _top_kernels(analysis: Analysis) -> str:
-    file, report = _devices(analysis)[0]
-    if not any(one.phase in ("prefill", "decode") for one in report.phases):
-        raise _NoAnswerError("the trace names no step of prefill or decode")
+    hosts = _hosts(analysis)
     said = []
-    for phase in report.phases:
-        if phase.phase in ("prefill", "decode", "mixed") and phase.kernels:
-            kernels = ", ".join(
-                f"{one.name[:40]} {_ms(one.exposed_ns)}" for one in phase.kernels[:3]
-            )
-            said.append(f"{phase.phase}: {kernels}")
+    if hosts:
+        name = f"on the host of rank {hosts[0][0].file.rank}"
+        for host in hosts[0][1].phases:
+            tops = [f"{one.name[:40]} {_ms(one.self_ns)}" for one in host.operators[:3]]
+            said += [f"{host.phase}: {', '.join(tops)}"] if host.phase in _PHASES and tops else []
+    else:
+        file, report = _devices(analysis)[0]
+        name = _name(file, report)
+        for phase in report.phases:
+            tops = [f"{one.name[:40]} {_ms(one.exposed_ns)}" for one in phase.kernels[:3]]
+            said += [f"{phase.phase}: {', '.join(tops)}"] if phase.phase in _PHASES and tops else []
     if not said:
-        raise _NoAnswerError("no device work belongs to a step")
-    return f"{_name(file, report)}, {'; '.join(said)}"
+        raise _NoAnswerError("no work belongs to a named step of prefill or decode")
+    return f"{name}, {'; '.join(said)}"
 
 
-def _talks(analysis: Analysis) -> None:
-    if not any(one.figures.communication.total_ns for _, one in _devices(analysis)):
-        raise _NoAnswerError("no communication ran on a device in this capture")
+def _communication(analysis: Analysis) -> list[tuple[str, Communication, int]]:
+    """Return the communication of each rank and the span that it lies in, ns."""
+    found = [
+        (f"host of rank {file.file.rank}", host.communication, host.span_ns)
+        for file, host in _hosts(analysis)
+    ] or [
+        (_name(file, one), one.figures.communication, one.figures.span_ns)
+        for file, one in _devices(analysis)
+    ]
+    if not any(one.total_ns for _, one, _ in found):
+        raise _NoAnswerError("no communication was traced")
+    return found
 
 
 def _exposed(analysis: Analysis) -> str:
-    _talks(analysis)
-    return _by_device(analysis, _exposed_share)
-
-
-def _exposed_share(one: DeviceReport) -> str:
-    ns = one.figures.communication.exposed_ns
-    return f"{_ms(ns)} exposed, {100 * ns / max(one.figures.span_ns, 1):.1f} % of the span"
+    return "; ".join(
+        f"{name}: {_ms(one.exposed_ns)} exposed, {100 * one.exposed_ns / max(span, 1):.1f} % of "
+        "the span"
+        for name, one, span in _communication(analysis)
+    )
 
 
 def _hidden(analysis: Analysis) -> str:
-    _talks(analysis)
-    return _by_device(
-        analysis,
-        lambda one: (
-            f"{_ms(one.figures.communication.hidden_ns)} of "
-            f"{_ms(one.figures.communication.total_ns)} run while compute runs"
-        ),
+    return "; ".join(
+        f"{name}: {_ms(one.hidden_ns)} of {_ms(one.total_ns)} run while compute runs"
+        for name, one, _ in _communication(analysis)
     )
 
 

@@ -178,6 +178,18 @@ def _host(name: str, host: HostFigures) -> str:
     if host.classes:
         rows = [[one.id, ms(one.exposed_ns), percent(one.share)] for one in host.classes]
         parts.append(_grid(rows, ["class", "self ms", "of operators"]))
+    if host.phases:
+        rows = [
+            [
+                one.phase,
+                str(one.steps),
+                ms(one.host_mean_ns),
+                ms(one.operators_ns),
+                ", ".join(f"{item.id} {percent(item.share)}" for item in one.classes[:3]),
+            ]
+            for one in host.phases
+        ]
+        parts.append(_grid(rows, ["phase", "steps", "ms a step", "operators ms", "most time"]))
     for what, calls in (("operator", host.operators), ("Python function", host.functions)):
         if calls:
             rows = [

@@ -69,10 +69,10 @@ _DECODE_EXACT = msgspec.json.Decoder(list[_ExactEvent])
 
 def _whole_ns(us: np.ndarray[Any, Any]) -> Ints:
     """Return us as ns, rounded to the nearest; exact for whole numbers and below `_EXACT_US`."""
-    if us.dtype.kind in "iu":
-        return us.astype(np.int64) * 1000
-    whole = np.floor(us)
-    return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    whole: Ints = np.floor(us).astype(np.int64)
+    if us.dtype.kind == "f":
+        return whole * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    return whole * 1000
 
 
 def _exact_ns(text: bytes, count: int) -> Ints:
@@ -161,10 +161,10 @@ class _Columns:
         )
 
     def table(self) -> EventTable:
-        columns: list[Any] = [growing.whole() for growing in self._columns]
+        """Return what was added; nothing may be added after that."""
         lanes = [Lane(_key(one), _key(other)) for one, other in self.lanes]
         names = [writable(name) for name in self.names]
-        return EventTable(names, lanes, *columns, self._sizes, self._collectives)
+        return EventTable.of_columns(names, lanes, self._columns, self._sizes, self._collectives)
 
 
 def _key(value: Any) -> int | str:

@@ -150,9 +150,9 @@ class _Reader:
             self.add(kind, found)
 
     def table(self) -> EventTable:
-        columns: list[Any] = [growing.whole() for growing in self.columns_taken]
         names = [writable(name) for name in self.names]
-        return EventTable(names, [Lane(*one) for one in self.lanes], *columns, self.sizes)
+        lanes = [Lane(*one) for one in self.lanes]
+        return EventTable.of_columns(names, lanes, self.columns_taken, self.sizes, {})
 
 
 def _number(value: Any) -> int:

@@ -69,10 +69,12 @@ class TextPieces:
         with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd") as plain:
             part = b"start"
             while part:
-                parts = []
+                parts: list[bytes] = []
                 try:
                     # Small reads: of one that fails, nothing is had.
-                    while sum(map(len, parts)) < PIECE_BYTES and (part := plain.read(1 << 16)):
+                    while sum(len(one) for one in parts) < PIECE_BYTES and (
+                        part := plain.read(1 << 16)
+                    ):
                         parts.append(part)
                 except OSError as error:
                     self.lost = f"the zstd data are damaged or end early ({error})"

@@ -94,6 +94,21 @@ class EventTable:
     sizes: dict[int, int] = field(default_factory=dict)
     collectives: dict[int, Collective] = field(default_factory=dict)
 
+    @classmethod
+    def of_columns(
+        cls,
+        names: list[str],
+        lanes: list[Lane],
+        columns: list[GrowingColumn],
+        sizes: dict[int, int],
+        collectives: dict[int, Collective],
+    ) -> "EventTable":
+        """Return the table of finished columns, which stand in the order of `COLUMN_TYPES`."""
+        start, end, kind, name, lane, correlation, in_graph = (one.whole() for one in columns)
+        return cls(
+            names, lanes, start, end, kind, name, lane, correlation, in_graph, sizes, collectives
+        )
+
     def __len__(self) -> int:
         return len(self.start)
 
