@@ -152,4 +152,4 @@ def _straggler(numbers: list[int], late: Ints) -> str:
     said = f"rank {numbers[top]} is last at {late[top]} of {whole} collectives"
     if chance_of(int(late[top]), whole, len(numbers)) < _UNLIKELY:
         return f"fixed: {said}"
-    return f"random: {said}, which chance alone explains"
+    return f"random: {said}, which chance alone may explain"

@@ -190,7 +190,7 @@ def test_recorded_b200_kernels_overlap_and_communication_is_not_nccl() -> None:
     one = report.figures
     added = sum(item.sum_ns for item in one.copies)
     added += round((one.launches.mean_kernel_ns or 0) * one.launches.kernels)
-    assert (added // 1000, one.busy_ns // 1000) == (11_665, 11_596)
+    assert (round(added / 1000), one.busy_ns // 1000) == (11_666, 11_596)
     assert round(one.communication.total_ns / 1000) in (2_141, 2_142)
     assert one.unmatched_share < 0.01
     assert report.steps[0].phase == "prefill" and report.steps[0].prefill_requests == 1
