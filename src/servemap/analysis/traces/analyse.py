@@ -11,6 +11,7 @@ from servemap.analysis.traces.classes import class_kinds
 from servemap.analysis.traces.collectives import RankCollectives, match, rank_collectives
 from servemap.analysis.traces.device import DeviceFigures, device_figures, device_work
 from servemap.analysis.traces.host import HostFigures, host_figures
+from servemap.analysis.traces.intervals import Spans
 from servemap.analysis.traces.phases import (
     PhaseFigures,
     StepFigures,
@@ -20,6 +21,7 @@ from servemap.analysis.traces.phases import (
 )
 from servemap.analysis.traces.ranks import AcrossRanks, across_ranks
 from servemap.analysis.traces.steps import NO_STEP, Step, find_steps
+from servemap.analysis.traces.timeline import RankTimeline, class_spans
 from servemap.parsers.traces.read import read_trace
 from servemap.parsers.traces.table import writable
 
@@ -68,7 +70,7 @@ class FileReport:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All files of one capture; `ranks` are those whose collectives were compared."""
+    """All files of one capture, in order of ranks; `across_missing` says why `across` is None."""
 
     files: list[FileReport]
     across: AcrossRanks | None
@@ -76,13 +78,44 @@ class Analysis:
 
 
 @dataclass(frozen=True)
+class Analysed:
+    """An analysis, and what a timeline needs beside it: when each class ran, file by file."""
+
+    analysis: Analysis
+    spans: list[dict[str, Spans]]
+
+    def timeline(self) -> list[RankTimeline]:
+        """Return what is drawn of each file; clocks are set right where that is known."""
+        across = self.analysis.across
+        ahead = {one.rank: one.offset_ns for one in across.ranks} if across else {}
+        return [
+            RankTimeline(
+                writable(Path(one.file.path).name)
+                if one.file.rank is None
+                else f"rank {one.file.rank}",
+                (one.file.base_ns or 0) - ahead.get(one.file.rank or 0, 0),
+                one.host_steps,
+                spans,
+                [gap for device in one.devices for gap in device.figures.gaps.longest],
+            )
+            for one, spans in zip(self.analysis.files, self.spans, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
 class _Read:
     report: FileReport
+    spans: dict[str, Spans]
     source: Source
     collectives: RankCollectives
 
 
 def analyse(paths: Sequence[Path]) -> Analysis:
+    """Return what `examine` says of the files of one capture."""
+    return examine(paths).analysis
+
+
+def examine(paths: Sequence[Path]) -> Analysed:
     """Return what the files of one capture say; each is read once and then let go.
 
     Raises:
@@ -98,7 +131,8 @@ def analyse(paths: Sequence[Path]) -> Analysis:
         matched = match([one.collectives for one in ranks])
         across = across_ranks([one.source.rank or 0 for one in ranks], matched)
         missing = "" if across else "the ranks share no collective"
-    return Analysis([one.report for one in read], across, missing)
+    analysis = Analysis([one.report for one in read], across, missing)
+    return Analysed(analysis, [one.spans for one in read])
 
 
 def _one(path: Path) -> _Read:
@@ -107,7 +141,8 @@ def _one(path: Path) -> _Read:
     steps, engine = find_steps(events)
     talks = np.array([kind == "communication" for kind in class_kinds()])
     devices = []
-    for work in device_work(events):
+    works = device_work(events)
+    for work in works:
         model = trace.devices.get(work.device) if isinstance(work.device, int) else None
         of = steps_of_work(events, work, steps)
         communication = talks[work.classes].astype(np.int64)
@@ -134,4 +169,5 @@ def _one(path: Path) -> _Read:
     )
     host = None if devices else host_figures(events, steps)
     report = FileReport(facts, engine, steps, devices, host)
-    return _Read(report, source_of(trace), rank_collectives(events, trace.base_ns or 0))
+    spans = class_spans(events, works)
+    return _Read(report, spans, source_of(trace), rank_collectives(events, trace.base_ns or 0))

@@ -5,9 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from servemap.analysis.traces.analyse import Analysis
-from servemap.analysis.traces.classes import kernel_classes
+from servemap.analysis.traces.classes import class_ids, class_of, kernel_classes
 from servemap.analysis.traces.gaps import NOT_TRACED, QUEUED, UNKNOWN, activities
 from servemap.analysis.traces.questions import Answer
+from servemap.parsers.traces.modules import ModuleLog
 
 SCHEMA = 1
 """Number of this form; raised when a key changes its meaning."""
@@ -28,7 +29,9 @@ MEANINGS = {
 }
 
 
-def analysis_record(analysis: Analysis, answers: Sequence[Answer]) -> dict[str, Any]:
+def analysis_record(
+    analysis: Analysis, answers: Sequence[Answer], modules: ModuleLog | None
+) -> dict[str, Any]:
     """Return the analysis as plain values; times are ns on each file's clock."""
     return {
         "schema": SCHEMA,
@@ -40,4 +43,11 @@ def analysis_record(analysis: Analysis, answers: Sequence[Answer]) -> dict[str, 
         },
         **asdict(analysis),
         "questions": [asdict(one) for one in answers],
+        "modules": None if modules is None else _modules(modules),
     }
+
+
+def _modules(log: ModuleLog) -> dict[str, Any]:
+    ids = class_ids()
+    rows = [{**asdict(one), "class_id": ids[class_of(one.module)]} for one in log.modules]
+    return {"modules": rows, "skipped": log.skipped}

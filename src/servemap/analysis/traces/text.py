@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from tabulate import tabulate
 
 from servemap.analysis.traces.analyse import Analysis, DeviceReport, FileReport
-from servemap.analysis.traces.classes import class_ids
+from servemap.analysis.traces.classes import class_ids, class_of
 from servemap.analysis.traces.host import HostFigures
 from servemap.analysis.traces.questions import Answer
 from servemap.model.errors import printable
+from servemap.parsers.traces.modules import ModuleLog
 
 PROFILED = (
     "profiled: taken with a profiler running, which slows the server; says where time goes, "
@@ -48,6 +49,25 @@ def analysis_text(analysis: Analysis, answers: Iterable[Answer]) -> str:
             parts.append(_host(label(file), file.host))
     parts += [_across(analysis), _answers(answers)]
     return printable("\n\n".join(part for part in parts if part))
+
+
+def modules_text(log: ModuleLog) -> str:
+    """Return the table of a model's own timers; modules may lie within one another."""
+    rows = [
+        [
+            one.phase or "-",
+            one.module[:_NAME],
+            class_ids()[class_of(one.module)],
+            ms(one.total_ns),
+            ms(one.mean_ns),
+            "-" if one.count is None else str(one.count),
+        ]
+        for one in log.modules
+    ]
+    left = [f"left out: {count} lines, {why}" for why, count in log.skipped.items()]
+    heads = ["phase", "module", "class", "total ms", "mean ms", "calls"]
+    said = "modules by the model's own timers; one may lie within another, so totals do not add up"
+    return printable("\n".join([said, "", _grid(rows, heads), *left]))
 
 
 def _grid(rows: list[list[str]], headers: list[str]) -> str:
