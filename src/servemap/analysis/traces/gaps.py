@@ -1,9 +1,12 @@
 """Idle gaps of a device, and what the host was doing in them."""
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -19,6 +22,7 @@ QUEUED = "queued"
 NOT_TRACED = "not_traced"
 UNKNOWN = "launch_not_traced"
 LONGEST = 10
+_ROWS_AT_ONCE = 1 << 17
 
 _KINDS = {
     "runtime": Kind.RUNTIME,
@@ -83,30 +87,44 @@ def gap_figures(events: EventTable, rows: Ints, calls: Ints, busy: Spans) -> Gap
     known = call >= 0
     launch = np.where(known, events.start[np.maximum(call, 0)], idle.start)
     launch = np.clip(launch, idle.start, idle.end)
-    parts: dict[str, Ints] = {
-        QUEUED: np.where(known, idle.end - launch, 0),
-        UNKNOWN: np.where(known, 0, idle.end - idle.start),
-    }
+    everything = np.arange(len(idle.start))
+    longest = np.argsort(idle.start - idle.end, kind="stable")[:LONGEST]
+    parts = [
+        (QUEUED, everything, np.where(known, idle.end - launch, 0)),
+        (UNKNOWN, everything, np.where(known, 0, idle.end - idle.start)),
+    ]
     lanes = np.where(known, events.lane[np.maximum(call, 0)], -1)
-    for lane in np.unique(lanes[known]):
-        mine = np.flatnonzero(lanes == lane)
-        for cause, length in _host_parts(events, lane, idle.start[mine], launch[mine]).items():
-            parts.setdefault(cause, np.zeros(len(idle.start), np.int64))[mine] = length
-    causes = {cause: int(length.sum()) for cause, length in parts.items()}
+    causes: Counter[str] = Counter()
+    of_longest: dict[int, tuple[int, str]] = {}
+    for cause, which, length in chain(parts, _all_host_parts(events, lanes, idle.start, launch)):
+        causes[cause] += int(length.sum())
+        for at in np.flatnonzero(np.isin(which, longest)).tolist():
+            best = of_longest.get(int(which[at]), (-1, ""))
+            of_longest[int(which[at])] = max(best, (int(length[at]), cause))
     return GapFigures(
         len(idle.start),
         idle.total,
-        {cause: ns for cause, ns in sorted(causes.items(), key=lambda one: -one[1]) if ns},
-        _longest(events, rows, after, idle, lanes, parts),
+        {cause: ns for cause, ns in causes.most_common() if ns},
+        _longest(events, rows, after, idle, lanes, {at: of_longest[at][1] for at in longest}),
     )
 
 
-def _host_parts(events: EventTable, lane: int, start: Ints, end: Ints) -> dict[str, Ints]:
-    """Return for each interval how long each activity of one thread fills it, ns."""
+def _all_host_parts(
+    events: EventTable, lanes: Ints, start: Ints, launch: Ints
+) -> Iterator[tuple[str, Ints, Ints]]:
+    for lane in np.unique(lanes[lanes >= 0]):
+        mine = np.flatnonzero(lanes == lane)
+        for cause, length in _host_parts(events, lane, start[mine], launch[mine]):
+            yield cause, mine, length
+
+
+def _host_parts(
+    events: EventTable, lane: int, start: Ints, end: Ints
+) -> Iterator[tuple[str, Ints]]:
+    """Yield for each activity of one thread how long it fills each interval, ns."""
     taken = EMPTY
     filled = np.zeros(len(start), np.int64)
     left = events.lane == lane
-    parts: dict[str, Ints] = {}
     for activity in activities():
         of_kind = np.zeros(len(Kind), np.bool_)
         of_kind[[_KINDS[name] for name in activity.of]] = True
@@ -115,17 +133,24 @@ def _host_parts(events: EventTable, lane: int, start: Ints, end: Ints) -> dict[s
         if activity.patterns:
             mine &= _named(events.names, activity)[events.name]
         left &= ~mine
-        rows = np.flatnonzero(mine)
         # A thread does one thing at a time: what stands earlier in the table covers what is later.
-        fresh = union(events.start[rows], events.end[rows])
+        fresh = _covered(events, mine)
         taken = union(
             np.concatenate((taken.start, fresh.start)), np.concatenate((taken.end, fresh.end))
         )
         covered = within(taken, start, end)
-        parts[activity.id] = covered - filled
+        yield activity.id, covered - filled
         filled = covered
-    parts[NOT_TRACED] = np.maximum(end - start, 0) - filled
-    return parts
+    yield NOT_TRACED, end - start - filled
+
+
+def _covered(events: EventTable, rows: Mask) -> Spans:
+    """Return what the chosen rows cover; a part of the table at a time, since they may be many."""
+    parts = []
+    for low in range(0, len(events), _ROWS_AT_ONCE):
+        part = slice(low, low + _ROWS_AT_ONCE)
+        parts.append(union(events.start[part][rows[part]], events.end[part][rows[part]]))
+    return union(*(np.concatenate(ends) for ends in zip(*parts, strict=True)))
 
 
 def _named(names: list[str], activity: Activity) -> Mask:
@@ -139,13 +164,13 @@ def _longest(
     after: Ints,
     idle: Spans,
     lanes: Ints,
-    parts: dict[str, Ints],
+    causes: dict[int, str],
 ) -> list[Gap]:
     length = idle.end - idle.start
     ends = np.argsort(events.end[rows], kind="stable")
     before = ends[np.searchsorted(events.end[rows][ends], idle.start)]
     found = []
-    for gap in np.argsort(-length, kind="stable")[:LONGEST]:
+    for gap, cause in causes.items():
         middle = int(idle.start[gap] + length[gap] // 2)
         stack: list[str] = []
         if lanes[gap] >= 0:
@@ -158,7 +183,7 @@ def _longest(
             Gap(
                 int(idle.start[gap]),
                 int(length[gap]),
-                max(parts, key=lambda cause: int(parts[cause][gap])),
+                cause,
                 stack,
                 events.names[events.name[rows[before[gap]]]],
                 events.names[events.name[rows[after[gap]]]],
