@@ -10,7 +10,7 @@ from servemap.analysis.traces.captures import Source, check_one_capture, source_
 from servemap.analysis.traces.classes import class_kinds
 from servemap.analysis.traces.collectives import RankCollectives, match, rank_collectives
 from servemap.analysis.traces.device import DeviceFigures, device_figures, device_work
-from servemap.analysis.traces.host import HostFigures, host_figures
+from servemap.analysis.traces.host import CallTime, HostFigures, host_figures, runtime_calls
 from servemap.analysis.traces.intervals import Spans
 from servemap.analysis.traces.phases import (
     PhaseFigures,
@@ -65,6 +65,7 @@ class FileReport:
     steps_named_by: str | None
     host_steps: list[Step]
     devices: list[DeviceReport]
+    runtime_calls: list[CallTime]
     host: HostFigures | None
 
 
@@ -168,6 +169,6 @@ def _one(path: Path) -> _Read:
         lost=trace.lost,
     )
     host = None if devices else host_figures(events, steps)
-    report = FileReport(facts, engine, steps, devices, host)
+    report = FileReport(facts, engine, steps, devices, runtime_calls(events), host)
     spans = class_spans(events, works)
     return _Read(report, spans, source_of(trace), rank_collectives(events, trace.base_ns or 0))

@@ -91,6 +91,12 @@ def self_times(events: EventTable, rows: Ints) -> Ints:
     return result
 
 
+def runtime_calls(events: EventTable) -> list[CallTime]:
+    """Return the calls to the device's runtime and driver, longest time of their own first."""
+    rows = np.flatnonzero(events.kind == Kind.RUNTIME)
+    return _call_times(events, rows, events.end[rows] - events.start[rows])[:TOP_IN_PHASE]
+
+
 def host_figures(events: EventTable, steps: list[Step]) -> HostFigures:
     """Return the figures of the host side of a trace; lists are empty where it has none."""
     operators = np.flatnonzero(events.kind == Kind.OPERATOR)

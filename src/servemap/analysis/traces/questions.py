@@ -13,7 +13,6 @@ import numpy as np
 from servemap.analysis.traces.analyse import Analysis, DeviceReport, FileReport
 from servemap.analysis.traces.device import Communication
 from servemap.analysis.traces.host import HostFigures
-from servemap.analysis.traces.phases import StepFigures
 
 
 @dataclass(frozen=True)
@@ -113,6 +112,14 @@ def _hidden(analysis: Analysis) -> str:
 
 
 def _holes(analysis: Analysis) -> str:
+    hosts = _hosts(analysis)
+    if hosts:
+        return "; ".join(
+            f"host of rank {file.file.rank}: operators run for {_ms(host.threads[0].busy_ns)} of "
+            f"{_ms(host.span_ns)} on the busiest thread, no device was traced"
+            for file, host in hosts
+        )
+
     def say(one: DeviceReport) -> str:
         gaps = one.figures.gaps
         causes = ", ".join(f"{cause} {_ms(ns)}" for cause, ns in list(gaps.causes.items())[:3])
@@ -168,12 +175,16 @@ def _straggler(analysis: Analysis) -> str:
 
 
 def _class_by_rank(analysis: Analysis, name: str) -> dict[str, int]:
-    return {
-        _name(file, report): one.total_ns
+    classes = [
+        (f"host of rank {file.file.rank}", one)
+        for file, host in _hosts(analysis)
+        for one in host.classes
+    ] or [
+        (_name(file, report), one)
         for file, report in _devices(analysis)
         for one in report.figures.classes
-        if one.id == name
-    }
+    ]
+    return {where: one.total_ns for where, one in classes if one.id == name}
 
 
 def _experts(analysis: Analysis) -> str:
@@ -202,35 +213,42 @@ def _indexer(analysis: Analysis) -> str:
 
 
 def _delayed(analysis: Analysis) -> str:
-    file, report = _devices(analysis)[0]
-    spans: dict[str, list[int]] = {}
-    for step in report.steps:
-        if step.device_span_ns is not None:
-            spans.setdefault(step.phase, []).append(step.device_span_ns)
-    if "decode" not in spans:
-        raise _NoAnswerError("no decode step with device work is in this capture")
-    if not spans.get("mixed") and not spans.get("prefill"):
+    hosts = _hosts(analysis)
+    if hosts:
+        file = hosts[0][0]
+        name = f"host of rank {file.file.rank}"
+        times = [(str(one.phase), one.name, one.end_ns - one.start_ns) for one in file.host_steps]
+    else:
+        file, report = _devices(analysis)[0]
+        name = _name(file, report)
+        times = [
+            (one.phase, one.name, one.device_span_ns)
+            for one in report.steps
+            if one.device_span_ns is not None
+        ]
+    decode = [ns for phase, _, ns in times if phase == "decode"]
+    if not decode:
+        raise _NoAnswerError("no decode step is in this capture")
+    if not any(phase in ("mixed", "prefill") for phase, _, _ in times):
         raise _NoAnswerError("no prefill ran beside decoding in this capture")
-    usual = float(np.median(spans["decode"]))
-    said = [f"{_name(file, report)}: a decode step takes {_ms(usual)} (median)"]
-    slow = [step for step in report.steps if step.phase == "mixed" and step.device_span_ns]
+    said = [f"{name}: a decode step takes {_ms(float(np.median(decode)))} (median)"]
+    slow = [(ns, step) for phase, step, ns in times if phase == "mixed"]
     if slow:
-        worst = max(slow, key=lambda step: step.device_span_ns or 0)
-        said.append(
-            f"{len(slow)} steps with prefill in them take up to {_ms(worst.device_span_ns or 0)} "
-            f"({worst.name[:60]})"
-        )
-    said += _between(report.steps)
+        worst, step = max(slow)
+        said.append(f"{len(slow)} steps with prefill in them take up to {_ms(worst)} ({step[:60]})")
+    said += _between([(phase, ns) for phase, _, ns in times])
+    if len(said) == 1:
+        raise _NoAnswerError("no prefill ran between two decode steps of it")
     return "; ".join(said)
 
 
-def _between(steps: Iterable[StepFigures]) -> list[str]:
+def _between(steps: Iterable[tuple[str, int]]) -> list[str]:
     """Return how long decoding stood still for steps of prefill alone."""
     waits, wait, decoding = [], 0, False
-    for step in steps:
-        if step.phase == "prefill":
-            wait += step.device_span_ns or 0
-        elif step.phase in ("decode", "mixed"):
+    for phase, ns in steps:
+        if phase == "prefill":
+            wait += ns
+        elif phase in ("decode", "mixed"):
             if wait and decoding:
                 waits.append(wait)
             wait, decoding = 0, True

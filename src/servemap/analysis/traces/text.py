@@ -43,7 +43,7 @@ def analysis_text(analysis: Analysis, answers: Iterable[Answer]) -> str:
     if devices:
         parts += [_devices(devices), _classes(devices), _gaps(devices), _phases(devices)]
         parts += [_kernels(*one) for one in devices[:1]]
-        parts += [_copies(devices)]
+        parts += [_copies(devices), _calls(analysis.files)]
     for file in analysis.files:
         if file.host is not None:
             parts.append(_host(label(file), file.host))
@@ -191,6 +191,15 @@ def _copies(devices: list[tuple[str, DeviceReport]]) -> str:
         for one in report.figures.copies
     ]
     return _grid(rows, ["", "copy", "copies", "bytes", "ms"]) if rows else ""
+
+
+def _calls(files: Iterable[FileReport]) -> str:
+    rows = [
+        [label(file), one.name[:_NAME], str(one.calls), ms(one.total_ns)]
+        for file in files
+        for one in file.runtime_calls[:5]
+    ]
+    return _grid(rows, ["", "call to the runtime", "calls", "ms"]) if rows else ""
 
 
 def _host(name: str, host: HostFigures) -> str:

@@ -38,7 +38,8 @@ def class_spans(events: EventTable, work: Iterable[DeviceWork]) -> dict[str, Spa
         for index in np.unique(device.classes):
             rows = device.rows[device.classes == index]
             name = f"device {device.device}: {ids[index]}"
-            found[name] = union(events.start[rows], events.end[rows])
+            if len((spans := union(events.start[rows], events.end[rows])).start):
+                found[name] = spans
     return found
 
 
@@ -75,7 +76,7 @@ def timeline(ranks: Sequence[RankTimeline]) -> dict[str, Any]:
 
 def _first_ns(rank: RankTimeline) -> int:
     starts = [step.start_ns for step in rank.steps[:1]]
-    starts += [int(spans.start[0]) for spans in rank.classes.values() if len(spans.start)]
+    starts += [int(spans.start[0]) for spans in rank.classes.values()]
     return min(starts) + rank.shift_ns
 
 
