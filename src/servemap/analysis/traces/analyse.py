@@ -1,6 +1,9 @@
 """From trace files to everything that is said about them."""
 
+import multiprocessing
+import os
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +27,9 @@ from servemap.analysis.traces.steps import NO_STEP, Step, find_steps
 from servemap.analysis.traces.timeline import RankTimeline, class_spans
 from servemap.parsers.traces.read import read_trace
 from servemap.parsers.traces.table import writable
+
+_MANY_BYTES = 64 << 20
+"""Less than this is read sooner than a process starts."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ def examine(paths: Sequence[Path]) -> Analysed:
         OSError: a file cannot be read.
         ParseError: a file is no trace, or the files are not of one capture.
     """
-    read = [_one(path) for path in paths]
+    read = _all(paths)
     check_one_capture([one.source for one in read])
     read.sort(key=lambda one: (one.source.rank is None, one.source.rank or 0))
     ranks = [one for one in read if one.source.rank is not None]
@@ -134,6 +140,18 @@ def examine(paths: Sequence[Path]) -> Analysed:
         missing = "" if across else "the ranks share no collective"
     analysis = Analysis([one.report for one in read], across, missing)
     return Analysed(analysis, [one.spans for one in read])
+
+
+def _all(paths: Sequence[Path]) -> list[_Read]:
+    """Return each file's part; large ones are read by several processes."""
+    size = sum(path.stat().st_size for path in paths)
+    if len(paths) < 2 or size < _MANY_BYTES:
+        return [_one(path) for path in paths]
+    workers = min(len(paths), os.cpu_count() or 1)
+    # A forked process would inherit threads of libraries in an unknown state.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        return list(pool.map(_one, paths))
 
 
 def _one(path: Path) -> _Read:

@@ -13,6 +13,7 @@ import numpy as np
 from servemap.analysis.traces.analyse import Analysis, DeviceReport, FileReport
 from servemap.analysis.traces.device import Communication
 from servemap.analysis.traces.host import HostFigures
+from servemap.analysis.traces.ranks import UNTOLD
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,8 @@ def _together(analysis: Analysis) -> str:
 def _straggler(analysis: Analysis) -> str:
     if analysis.across is None:
         raise _NoAnswerError(analysis.across_missing)
+    if analysis.across.straggler.startswith(UNTOLD):
+        raise _NoAnswerError(analysis.across.straggler.removeprefix(UNTOLD))
     waited = ", ".join(f"{one.rank}: {_ms(one.waiting_ns)}" for one in analysis.across.ranks)
     return f"{analysis.across.straggler}; waited at collectives, by rank {waited}"
 

@@ -12,6 +12,7 @@ import numpy as np
 from servemap.analysis.traces.collectives import Matched
 from servemap.parsers.traces.table import Ints
 
+UNTOLD = "cannot be told: "
 FEWEST = 10
 """Fewer collectives say nothing about who is late."""
 
@@ -23,8 +24,9 @@ LARGEST = 10
 class RankTiming:
     """One rank: its clock against the first rank's, and its part in waiting.
 
-    `late` counts the collectives at which it came last, `late_ns` is how long the others had then
-    been waiting for it (from the last but one), `waiting_ns` how long it waited itself.
+    `late` counts the collectives at which it came last by more than the clocks' error;
+    `late_mean_ns` is how long the others had then been waiting for it (from the last but one),
+    `waiting_ns` how long it waited itself.
     """
 
     rank: int
@@ -57,7 +59,7 @@ class AcrossRanks:
     skew_max_ns: int
     below_error: int
     ranks: list[RankTiming]
-    latest_rank: int
+    latest_rank: int | None
     straggler: str
     largest: list[LateCollective]
 
@@ -97,14 +99,12 @@ def across_ranks(numbers: list[int], matched: Matched) -> AcrossRanks | None:
     late_rank = start.argmax(axis=0)
     second = np.sort(start, axis=0)[-2]
     waited = np.minimum(last - start, np.maximum(matched.end - matched.start, 0))
-    counts = np.bincount(late_rank, minlength=len(numbers))
     # A skew within the error of the clocks names no rank.
     clear = skew > error.max()
-    clear_counts = np.bincount(late_rank[clear], minlength=len(numbers))
-    latest = int(clear_counts.argmax()) if clear.any() else int(counts.argmax())
+    counts = np.bincount(late_rank[clear], minlength=len(numbers))
     timings = []
     for at, number in enumerate(numbers):
-        mine = late_rank == at
+        mine = clear & (late_rank == at)
         lateness = (last - second)[mine]
         timings.append(
             RankTiming(
@@ -125,8 +125,8 @@ def across_ranks(numbers: list[int], matched: Matched) -> AcrossRanks | None:
         skew_max_ns=int(skew.max()),
         below_error=int((~clear).sum()),
         ranks=timings,
-        latest_rank=numbers[latest],
-        straggler=_straggler(numbers, clear_counts),
+        latest_rank=numbers[int(counts.argmax())] if clear.any() else None,
+        straggler=_straggler(numbers, counts),
         largest=[
             LateCollective(
                 matched.names[at],
@@ -145,7 +145,7 @@ def _straggler(numbers: list[int], late: Ints) -> str:
     whole = int(late.sum())
     if whole < FEWEST:
         return (
-            f"cannot be told: at {whole} collectives the skew is larger than the error of the "
+            f"{UNTOLD}at {whole} collectives the skew is larger than the error of the "
             f"clocks, {FEWEST} are needed"
         )
     top = int(late.argmax())

@@ -64,6 +64,7 @@ def test_skew_below_the_error_of_the_clocks_names_nobody() -> None:
     assert found is not None
     assert found.below_error > 90
     assert found.straggler.startswith("cannot be told")
+    assert sum(item.late for item in found.ranks) == 100 - found.below_error
 
 
 @given(st.integers(1, 60), st.integers(2, 16))
