@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 import msgspec
 
@@ -48,10 +48,9 @@ class EventArgs(msgspec.Struct, gc=False):
 NO_ARGS = EventArgs()
 
 
-class Event(msgspec.Struct, gc=False):
-    """One event, as its file has it: `ts` and `dur` in us."""
+class Event(msgspec.Struct, gc=False, tag="X", tag_field="ph"):
+    """One interval, as its file has it: `ts` and `dur` in us."""
 
-    ph: str = ""
     cat: str = ""
     name: str = ""
     pid: int | str = -1
@@ -61,6 +60,21 @@ class Event(msgspec.Struct, gc=False):
     args: EventArgs = msgspec.field(default_factory=lambda: NO_ARGS)
 
 
+_PHASES = "BEIiCbneSTpFstfPNODMVvRc"
+"""What has no duration: decoded only to be passed over."""
+
+_OTHERS = [
+    msgspec.defstruct(f"_Phase{ord(phase)}", [], tag=phase, tag_field="ph", gc=False)
+    for phase in _PHASES
+]
+
+
+def interval_decoder(interval: type[msgspec.Struct]) -> "msgspec.json.Decoder[list[Any]]":
+    """Return a decoder of arrays of events, whose intervals (`ph` is X) become `interval`."""
+    kinds = Union[(interval, *_OTHERS)]  # type: ignore[valid-type]
+    return msgspec.json.Decoder(list[kinds])
+
+
 class Batch(NamedTuple):
     """Events that were decoded together, and the JSON array that they came from."""
 
@@ -68,7 +82,7 @@ class Batch(NamedTuple):
     text: bytes
 
 
-_DECODE = msgspec.json.Decoder(list[Event])
+_DECODE = interval_decoder(Event)
 _DECODE_ONE = msgspec.json.Decoder(Event)
 
 
@@ -110,11 +124,12 @@ class EventReader:
             if len(rest) + len(piece) < wanted:
                 rest += piece
                 continue
+            length = len(rest) + len(piece)
             batch, rest = self._decode(rest + piece)
             if batch.events:
                 yield batch
             # A huge event is not looked at again before twice as much of it is there.
-            wanted = 0 if batch.events else 2 * len(rest)
+            wanted = 0 if len(rest) < length else 2 * length
             if len(rest) > _LARGEST_EVENT:
                 break
         if not self.whole:
@@ -159,7 +174,8 @@ class EventReader:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 end = cut
                 continue
-            return Batch(events, part), text[cut + 2 :]
+            timed = [event for event in events if type(event) is Event]
+            return Batch(timed, part), text[cut + 2 :]
         return self._decode_slowly(text)
 
     def _decode_slowly(self, data: bytes) -> tuple[Batch, bytes]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from servemap.model.errors import ParseError
-from servemap.parsers.traces.json_events import Batch, Event, EventReader
+from servemap.parsers.traces.json_events import Batch, Event, EventReader, interval_decoder
 from servemap.parsers.traces.sanity import keep_sane, refuse_mixed
 from servemap.parsers.traces.stream import TextPieces
 from servemap.parsers.traces.table import (
@@ -63,13 +63,12 @@ class _Index(dict[Any, int]):
         return index
 
 
-class _ExactEvent(msgspec.Struct, gc=False):
-    ph: str = ""
+class _ExactEvent(msgspec.Struct, gc=False, tag="X", tag_field="ph"):
     ts: Decimal | None = None
     dur: Decimal | None = None
 
 
-_DECODE_EXACT = msgspec.json.Decoder(list[_ExactEvent])
+_DECODE_EXACT = interval_decoder(_ExactEvent)
 
 
 def _whole_ns(us: np.ndarray[Any, Any]) -> Ints:
@@ -85,7 +84,7 @@ def _exact_ns(text: bytes, count: int) -> Ints:
     starts = [
         int((one.ts * 1000).to_integral_value())
         for one in _DECODE_EXACT.decode(text)
-        if one.ph == "X" and one.ts is not None and one.dur is not None
+        if isinstance(one, _ExactEvent) and one.ts is not None and one.dur is not None
     ]
     return _integers(starts[:count]).astype(np.int64)
 
@@ -103,10 +102,10 @@ class _Columns:
         self._rows = 0
 
     def add(self, batch: Batch) -> None:
-        timed = [event for event in batch.events if event.ph == "X"]
-        rows = [event for event in timed if event.ts is not None and event.dur is not None]
-        if len(rows) < len(timed):
-            self.skipped["without a time or duration"] += len(timed) - len(rows)
+        rows = batch.events
+        if any(event.ts is None or event.dur is None for event in rows):
+            rows = [event for event in rows if event.ts is not None and event.dur is not None]
+            self.skipped["without a time or duration"] += len(batch.events) - len(rows)
         if not rows:
             return
         start, length = self._times(batch, rows)
@@ -122,9 +121,12 @@ class _Columns:
             event, args = rows[row], rows[row].args
             process = event.pid if args.device is None else args.device
             thread = event.tid if args.stream is None else args.stream
-            lanes[row] = self.lanes[_key(process), _key(thread)]
-            in_graph[row] = _count(args.graph) > 0
-            if (size := _count(args.bytes)) >= 0:
+            if type(process) is not int or type(thread) is not int:
+                process, thread = _key(process), _key(thread)
+            lanes[row] = self.lanes[process, thread]
+            if args.graph is not None:
+                in_graph[row] = _count(args.graph) > 0
+            if args.bytes is not None and (size := _count(args.bytes)) >= 0:
                 self._sizes[self._rows + row] = size
             if args.collective is not None:
                 self._collectives[self._rows + row] = Collective(
