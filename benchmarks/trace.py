@@ -89,7 +89,7 @@ def measure(folder: Path) -> dict[str, Any]:
     for name, (ranks, times) in SIZES.items():
         paths = [folder / f"{name}-{rank}.json" for rank in range(ranks)]
         for rank, path in enumerate(paths):
-            # The kernel counts a parent's memory before exec as the child's, so this one stays small.
+            # The kernel counts a parent's memory before exec as the child's: this one stays small.
             writer = multiprocessing.Process(target=repeated, args=(source, times, rank, path))
             writer.start()
             writer.join()
