@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from servemap.analysis.traces.classes import class_kinds, classes_of
-from servemap.analysis.traces.host import self_times
 from servemap.parsers.traces.table import EventTable, Ints, Kind
 
 _ARGUMENTS = re.compile(r"[<(].*", re.DOTALL)
@@ -52,8 +51,6 @@ def rank_collectives(events: EventTable, base_ns: int) -> RankCollectives:
     talks = np.array([kind == "communication" for kind in class_kinds()])
     rows = rows[talks[classes_of(events.names, events.name[rows])]]
     if not on_device:
-        # Of operators within one another, only what has time of its own took part.
-        rows = rows[self_times(events, rows) > 0]
         rows = _outermost(events, rows)
     rows = rows[np.argsort(events.start[rows], kind="stable")]
     found: dict[str, list[int]] = defaultdict(list)

@@ -11,6 +11,7 @@ from servemap.analysis.traces.exposure import KINDS, exposure
 from servemap.analysis.traces.gaps import GapFigures, gap_figures
 from servemap.analysis.traces.intervals import overlap, union
 from servemap.analysis.traces.launches import by_graph, launching_calls
+from servemap.analysis.traces.operators import OperatorTime, operator_times
 from servemap.parsers.traces.table import EventTable, Ints, Kind
 
 TOP_KERNELS = 30
@@ -88,6 +89,7 @@ class DeviceFigures:
     classes: list[ClassTime]
     unmatched_share: float
     kernels: list[KernelTime]
+    operators: list[OperatorTime]
     copies: list[CopyTime]
     launches: Launches
     gaps: GapFigures
@@ -198,6 +200,7 @@ def device_figures(events: EventTable, work: DeviceWork, model: str | None) -> D
         classes=classes,
         unmatched_share=next((one.share for one in classes if one.id == "unmatched"), 0.0),
         kernels=kernel_times(events, work, everything),
+        operators=operator_times(events, work.calls, work.exposed),
         copies=_copies(events, rows),
         launches=_launches(events, work),
         gaps=gap_figures(events, rows, work.calls, busy),

@@ -42,7 +42,7 @@ def analysis_text(analysis: Analysis, answers: Iterable[Answer]) -> str:
     devices = [(label(file), one) for file in analysis.files for one in file.devices]
     if devices:
         parts += [_devices(devices), _classes(devices), _gaps(devices), _phases(devices)]
-        parts += [_kernels(*one) for one in devices[:1]]
+        parts += [_kernels(*devices[0]), _operators(*devices[0])]
         parts += [_copies(devices), _calls(analysis.files)]
     for file in analysis.files:
         if file.host is not None:
@@ -176,6 +176,14 @@ def _kernels(name: str, report: DeviceReport) -> str:
     ]
     heads = [f"kernel, {name}", "class", "runs", "exposed ms", "sum ms", "mean us"]
     return _grid(rows, heads)
+
+
+def _operators(name: str, report: DeviceReport) -> str:
+    rows = [
+        [one.name[:_NAME], str(one.pieces), ms(one.exposed_ns)]
+        for one in report.figures.operators[:TOP]
+    ]
+    return _grid(rows, [f"launched by, {name}", "pieces", "exposed ms"])
 
 
 def _copies(devices: list[tuple[str, DeviceReport]]) -> str:

@@ -74,6 +74,7 @@ def go_through(paths: list[Path], folder: Path) -> None:
             assert sum(item.exposed_ns for item in figures.classes) == figures.busy_ns
             assert figures.busy_ns + figures.idle_ns == figures.span_ns
             assert sum(figures.gaps.causes.values()) == figures.gaps.total_ns == figures.idle_ns
+            assert sum(item.exposed_ns for item in figures.operators) <= figures.busy_ns
             talk = figures.communication
             assert talk.exposed_ns + talk.hidden_ns == talk.total_ns
             in_steps = sum(step.device_busy_ns or 0 for step in one.steps)

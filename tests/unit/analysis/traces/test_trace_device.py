@@ -90,6 +90,32 @@ def test_kernels_launches_graphs_and_copies(by_hand: Analysis) -> None:
     ]
 
 
+def test_exposed_time_by_the_operator_that_launched_it(by_hand: Analysis) -> None:
+    found = {one.name: (one.pieces, one.exposed_ns) for one in only(by_hand).figures.operators}
+    assert found == {
+        "(cudaLaunchKernel)": (4, 10_000 + 6_000 + 8_000 + 3_000),
+        "aten::linear": (1, 10_000),  # the gemm at 40, launched at 38
+        "(cudaGraphLaunch)": (1, 5_000),
+        "(launch not traced)": (1, 1_000),
+    }
+
+
+def test_the_innermost_operator_counts_past_others_that_ended(tmp_path: Path) -> None:
+    events = [
+        event("cpu_op", "outer", 0, 100),
+        event("cpu_op", "middle", 0, 80),
+        *(event("cpu_op", "ended", at, 1) for at in range(1, 50)),
+        event("cpu_op", "another thread", 55, 20, tid=9),
+        launch(60, 2, 1), kernel(GEMM, 70, 5, correlation=1),
+        launch(90, 2, 2), kernel(GEMM, 95, 5, correlation=2),
+        launch(101, 2, 3), kernel(GEMM, 105, 5, correlation=3),
+    ]  # fmt: skip
+    found = only(analyse([write(tmp_path / "t.json", events)])).figures.operators
+    assert {one.name: one.exposed_ns for one in found} == {
+        "middle": 5_000, "outer": 5_000, "(cudaLaunchKernel)": 5_000,
+    }  # fmt: skip
+
+
 def test_idle_gaps_and_what_the_host_did(by_hand: Analysis) -> None:
     gaps = only(by_hand).figures.gaps
     assert (gaps.gaps, gaps.total_ns) == (2, 8_000)
