@@ -15,6 +15,9 @@ from servemap.model.base import Model, Slug
 WorkKind = Literal["compute", "communication", "copy"]
 UNMATCHED = "unmatched"
 
+_SEARCHED = 1000
+"""Characters of a name that are looked at; a longer search could take very long."""
+
 
 def _compiles(pattern: str) -> str:
     try:
@@ -64,7 +67,7 @@ def _searches() -> tuple[re.Pattern[str], ...]:
 def class_of(name: str) -> int:
     """Return the index of a name's class in `kernel_classes`, or their number for unmatched."""
     for index, search in enumerate(_searches()):
-        if search.search(name):
+        if search.search(name, 0, _SEARCHED):
             return index
     return len(kernel_classes())
 

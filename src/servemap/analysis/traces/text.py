@@ -56,7 +56,7 @@ def modules_text(log: ModuleLog) -> str:
     rows = [
         [
             one.phase or "-",
-            one.module[:_NAME],
+            _short(one.module),
             class_ids()[class_of(one.module)],
             ms(one.total_ns),
             ms(one.mean_ns),
@@ -68,6 +68,10 @@ def modules_text(log: ModuleLog) -> str:
     heads = ["phase", "module", "class", "total ms", "mean ms", "calls"]
     said = "modules by the model's own timers; one may lie within another, so totals do not add up"
     return printable("\n".join([said, "", _grid(rows, heads), *left]))
+
+
+def _short(name: str) -> str:
+    return " ".join(name[: 2 * _NAME].split())[:_NAME]
 
 
 def _grid(rows: list[list[str]], headers: list[str]) -> str:
@@ -165,7 +169,7 @@ def _phases(devices: list[tuple[str, DeviceReport]]) -> str:
 def _kernels(name: str, report: DeviceReport) -> str:
     rows = [
         [
-            one.name[:_NAME],
+            _short(one.name),
             one.class_id,
             str(one.runs),
             ms(one.exposed_ns),
@@ -180,7 +184,7 @@ def _kernels(name: str, report: DeviceReport) -> str:
 
 def _operators(name: str, report: DeviceReport) -> str:
     rows = [
-        [one.name[:_NAME], str(one.pieces), ms(one.exposed_ns)]
+        [_short(one.name), str(one.pieces), ms(one.exposed_ns)]
         for one in report.figures.operators[:TOP]
     ]
     return _grid(rows, [f"launched by, {name}", "pieces", "exposed ms"])
@@ -203,7 +207,7 @@ def _copies(devices: list[tuple[str, DeviceReport]]) -> str:
 
 def _calls(files: Iterable[FileReport]) -> str:
     rows = [
-        [label(file), one.name[:_NAME], str(one.calls), ms(one.total_ns)]
+        [label(file), _short(one.name), str(one.calls), ms(one.total_ns)]
         for file in files
         for one in file.runtime_calls[:5]
     ]
@@ -230,7 +234,7 @@ def _host(name: str, host: HostFigures) -> str:
     for what, calls in (("operator", host.operators), ("Python function", host.functions)):
         if calls:
             rows = [
-                [one.name[:_NAME], str(one.calls), ms(one.self_ns), ms(one.total_ns)]
+                [_short(one.name), str(one.calls), ms(one.self_ns), ms(one.total_ns)]
                 for one in calls[:TOP]
             ]
             parts.append(_grid(rows, [what, "calls", "self ms", "total ms"]))

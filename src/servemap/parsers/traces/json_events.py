@@ -5,6 +5,7 @@ A piece is cut between two events and decoded at once. Where that fails (the arr
 is NaN, a cut fell into a string) the piece is read event by event with the standard library.
 """
 
+import codecs
 import json
 import re
 from collections import Counter
@@ -25,7 +26,7 @@ _SPACE = re.compile(r"[\s,]*")
 _LARGEST_HEAD = 64 << 20
 """Bytes before the events; more than that is another kind of file."""
 
-_LARGEST_EVENT = 256 << 20
+_LARGEST_EVENT = 32 << 20
 """Bytes without one whole event after which the rest is given up."""
 
 _CUTS_TRIED = 3
@@ -146,7 +147,7 @@ class EventReader:
         """Return the text up to and with the bracket, that after it, and whether it is bare."""
         text = b""
         for piece in pieces:
-            text += piece
+            text = (text + piece).removeprefix(codecs.BOM_UTF8)
             if bare := _BARE.match(text):
                 self.found = True
                 return b"", text[bare.end() :], True

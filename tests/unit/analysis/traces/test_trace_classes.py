@@ -58,6 +58,11 @@ def test_a_name_has_its_class(name: str) -> None:
     assert class_ids()[class_of(name)] == NAMES[name]
 
 
+def test_a_huge_name_is_not_searched_whole() -> None:
+    assert class_ids()[class_of("x" * 2000 + "nccl")] == UNMATCHED
+    assert class_ids()[class_of("moe" * 1_000_000)] == UNMATCHED
+
+
 def test_each_class_is_shown_by_a_name_above() -> None:
     shown = set(NAMES.values())
     assert set(class_ids()) - shown == {"activation", "framework"}

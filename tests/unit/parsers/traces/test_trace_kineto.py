@@ -63,6 +63,7 @@ def layouts() -> dict[str, bytes]:
         "bare": json.dumps(TRICKY).encode(),
         "other order": json.dumps([dict(reversed(one.items())) for one in TRICKY]).encode(),
         "events first": f'{{"traceEvents": [{body}], "distributedInfo": {{"rank": 0}}}}'.encode(),
+        "with a mark of order": b"\xef\xbb\xbf" + json.dumps(whole).encode(),
         "a comma too many": f'{{"traceEvents": [{body},]}}'.encode(),
     }
 
@@ -130,6 +131,26 @@ def test_a_packed_file_that_ends_early_says_so(pack: Any, tmp_path: Path) -> Non
     assert 5_000 < len(trace.events) < 25_000
     assert "end early" in trace.lost
     assert trace.rank == 0
+
+
+def test_an_event_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("servemap.parsers.traces.stream.PIECE_BYTES", 64)
+    monkeypatch.setattr("servemap.parsers.traces.json_events._LARGEST_EVENT", 1000)
+    whole = json.dumps(kernel("good", 1, 2))
+    path = tmp_path / "t.json"
+    path.write_text(f'{{"traceEvents": [{whole}, {{"ph": "X", "name": "{"x" * 100_000}')
+    trace = read_kineto(path)
+    assert len(trace.events) == 1
+    assert trace.lost and trace.bytes_read < 10_000
+
+
+def test_a_large_event_is_read_in_many_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("servemap.parsers.traces.stream.PIECE_BYTES", 64)
+    large = kernel("large", 1, 2, shapes=[[number, {"a": "}, {"}] for number in range(500)])
+    events = read_kineto(write(tmp_path / "t.json", [large, kernel("next", 5, 1)])).events
+    assert events.end.tolist() == [3000, 6000]
 
 
 def test_times_stay_whole_ns(tmp_path: Path) -> None:
