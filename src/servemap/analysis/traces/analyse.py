@@ -189,4 +189,6 @@ def _one(path: Path) -> _Read:
     host = None if devices else host_figures(events, steps)
     report = FileReport(facts, engine, steps, devices, runtime_calls(events), host)
     spans = class_spans(events, works)
-    return _Read(report, spans, source_of(trace), rank_collectives(events, trace.base_ns or 0))
+    return _Read(
+        report, spans, source_of(trace), rank_collectives(events, trace.base_ns or 0, steps)
+    )

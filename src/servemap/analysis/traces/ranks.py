@@ -49,6 +49,17 @@ class LateCollective:
 
 
 @dataclass(frozen=True)
+class PhaseWaiting:
+    """Collectives of one phase; `waiting_ns` is of all ranks together."""
+
+    phase: str
+    collectives: int
+    skew_p50_ns: float
+    skew_max_ns: int
+    waiting_ns: int
+
+
+@dataclass(frozen=True)
 class AcrossRanks:
     """Arrival at the collectives that all ranks share; skew is from first to last arrival."""
 
@@ -59,6 +70,7 @@ class AcrossRanks:
     skew_max_ns: int
     below_error: int
     ranks: list[RankTiming]
+    phases: list[PhaseWaiting]
     latest_rank: int | None
     straggler: str
     largest: list[LateCollective]
@@ -125,6 +137,7 @@ def across_ranks(numbers: list[int], matched: Matched) -> AcrossRanks | None:
         skew_max_ns=int(skew.max()),
         below_error=int((~clear).sum()),
         ranks=timings,
+        phases=_by_phase(matched.phases, skew, waited.sum(axis=0)),
         latest_rank=numbers[int(counts.argmax())] if clear.any() else None,
         straggler=_straggler(numbers, counts),
         largest=[
@@ -138,6 +151,15 @@ def across_ranks(numbers: list[int], matched: Matched) -> AcrossRanks | None:
             for at in top
         ],
     )
+
+
+def _by_phase(phases: list[str], skew: Ints, waited: Ints) -> list[PhaseWaiting]:
+    found = []
+    for phase in dict.fromkeys(phases):
+        mine = np.array([one == phase for one in phases], np.bool_)
+        p50, longest = float(np.percentile(skew[mine], 50)), int(skew[mine].max())
+        found.append(PhaseWaiting(phase, int(mine.sum()), p50, longest, int(waited[mine].sum())))
+    return found
 
 
 def _straggler(numbers: list[int], late: Ints) -> str:

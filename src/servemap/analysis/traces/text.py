@@ -262,6 +262,17 @@ def _across(analysis: Analysis) -> str:
         ]
         for one in across.ranks
     ]
+    phases = [
+        [
+            one.phase,
+            str(one.collectives),
+            ms(one.skew_p50_ns),
+            ms(one.skew_max_ns),
+            ms(one.waiting_ns),
+        ]
+        for one in across.phases
+    ]
+    of_phase = ["phase", "collectives", "skew p50 ms", "skew max ms", "waited ms, all ranks"]
     heads = ["rank", "clock ahead us", "error us", "last at", "mean late ms", "waited ms"]
     return "\n".join(
         [
@@ -271,6 +282,8 @@ def _across(analysis: Analysis) -> str:
             f"straggler: {across.straggler}",
             "",
             _grid(rows, heads),
+            "",
+            _grid(phases, of_phase),
         ]
     )
 

@@ -13,7 +13,7 @@ from servemap.analysis.traces.questions import answers
 from servemap.analysis.traces.ranks import across_ranks, chance_of, clock_offsets
 from servemap.model.errors import ParseError
 from tests.parts import need
-from tests.tracebuilder import event, kernel, write
+from tests.tracebuilder import event, kernel, launch, write
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -42,15 +42,40 @@ def test_the_late_rank_and_who_waits_by_hand(tmp_path: Path) -> None:
     assert [item.waiting_ns for item in found.ranks] == [11 * 30_000, 10_000]
     assert found.ranks[1].late_mean_ns == pytest.approx(30_000)
     assert (found.skew_max_ns, found.skew_p50_ns) == (30_000, 30_000)
+    [phase] = found.phases
+    assert (phase.phase, phase.collectives, phase.waiting_ns) == ("outside steps", 12, 340_000)
     assert found.latest_rank == 1
     assert found.straggler.startswith("random: rank 1 is last at 11 of 12 collectives, ")
+
+
+def test_collectives_belong_to_the_step_that_launched_them(tmp_path: Path) -> None:
+    def made(number: int, late: float) -> Path:
+        events = [
+            event("user_annotation", "step[EXTEND bs=1 toks=9]", 0, 10),
+            event("user_annotation", "step[DECODE bs=1]", 10, 10),
+            launch(5, 1, 1), launch(15, 1, 2), launch(17, 1, 3),
+            # All run after both steps have ended on the host.
+            kernel(NCCL, 30 + late, 10 - late, correlation=1),
+            kernel(NCCL, 50, 10, correlation=2),
+            kernel(NCCL, 70 + late, 10 - late, correlation=3),
+        ]  # fmt: skip
+        return write(tmp_path / f"{number}.json", events, rank=number)
+
+    found = analyse([made(0, 0), made(1, 4)]).across
+    assert found is not None
+    assert [(one.phase, one.collectives, one.waiting_ns) for one in found.phases] == [
+        ("prefill", 1, 4_000),
+        ("decode", 2, 4_000),
+    ]
 
 
 def test_a_rank_that_is_always_late_is_fixed() -> None:
     ends = np.arange(40)[None, :] * 1000 + np.zeros((4, 1), np.int64)
     start = ends - 500
     start[2] += 300
-    found = across_ranks([0, 1, 2, 3], Matched(["a"] * 40, start, ends, 0))
+    found = across_ranks(
+        [0, 1, 2, 3], Matched(["a"] * 40, start, ends, 0, ["decode"] * len(ends[0]))
+    )
     assert found is not None
     assert found.straggler == "fixed: rank 2 is last at 40 of 40 collectives"
     assert [item.waiting_ns for item in found.ranks] == [12_000, 12_000, 0, 12_000]
@@ -60,7 +85,7 @@ def test_skew_below_the_error_of_the_clocks_names_nobody() -> None:
     generator = np.random.default_rng(3)
     ends = np.arange(100)[None, :] * 1_000_000 + generator.integers(-9000, 9000, (2, 100))
     start = np.arange(100)[None, :] * 1_000_000 - 50_000 + np.array([[0], [500]])
-    found = across_ranks([0, 1], Matched(["a"] * 100, start, ends, 0))
+    found = across_ranks([0, 1], Matched(["a"] * 100, start, ends, 0, ["decode"] * len(ends[0])))
     assert found is not None
     assert found.below_error > 90
     assert found.straggler.startswith("cannot be told")
@@ -78,7 +103,7 @@ def test_chance_is_one_for_none_and_falls(collectives: int, ranks: int) -> None:
 @given(st.lists(st.integers(-(10**9), 10**9), min_size=2, max_size=6), st.integers(1, 20))
 def test_offsets_are_found_exactly_where_ends_agree(offsets: list[int], count: int) -> None:
     ends = np.arange(count)[None, :] * 777 + np.array(offsets)[:, None]
-    found, error = clock_offsets(Matched(["a"] * count, ends, ends, 0))
+    found, error = clock_offsets(Matched(["a"] * count, ends, ends, 0, ["decode"] * count))
     assert found.tolist() == [one - offsets[0] for one in offsets]
     assert not error.any()
 
@@ -145,5 +170,9 @@ def test_recorded_ranks_of_vllm_on_cpu() -> None:
     across = found.across
     assert across is not None
     assert (across.matched, across.unmatched) == (40, 0)
+    assert {one.phase: one.collectives for one in across.phases} == {"prefill": 10, "decode": 30}
+    assert sum(one.waiting_ns for one in across.phases) == sum(
+        one.waiting_ns for one in across.ranks
+    )
     assert abs(across.ranks[1].offset_ns) < 10_000  # one machine, one clock
     assert "5 steps end" in answers(found)[5].answer
