@@ -176,3 +176,15 @@ def test_recorded_ranks_of_vllm_on_cpu() -> None:
     )
     assert abs(across.ranks[1].offset_ns) < 10_000  # one machine, one clock
     assert "5 steps end" in answers(found)[5].answer
+
+
+def test_several_processes_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [
+        write(tmp_path / f"{number}.json", rank([1, 20], [9, 30]), rank=number) for number in (0, 1)
+    ]
+    alone = analyse(paths)
+    monkeypatch.setattr("servemap.analysis.traces.analyse._MANY_BYTES", 0)
+    assert analyse(paths) == alone
+    paths[1].write_text("")
+    with pytest.raises(ParseError, match="the file is empty"):
+        analyse(paths)
