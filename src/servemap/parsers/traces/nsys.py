@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ from servemap.parsers.traces.table import (
 MAGIC = b"SQLite format 3\0"
 
 _LARGEST_NS = 1 << 62
+_ROWS = 100_000
+
+_Row = tuple[int, int, int, int, int, int, bool]
+"""Start, end, name, lane, correlation, size, whether it is of a graph."""
 
 # Kind, table, columns that name the event, size, graph node. The first column that is there counts.
 _DEVICE = (
@@ -74,18 +79,17 @@ class _Reader:
     def lane(self, process: int | str, thread: int | str) -> int:
         return self.lanes.setdefault((process, thread), len(self.lanes))
 
-    def add(self, kind: Kind, rows: list[tuple[int, int, int, int, int, int, bool]]) -> None:
-        """Take rows of start, end, name, lane, correlation, size, whether it is of a graph."""
-        if rows:
-            columns = list(zip(*rows, strict=True))
-            sizes = columns.pop(5)
-            columns.insert(2, (kind,) * len(rows))
+    def add(self, kind: Kind, rows: Iterator[_Row]) -> None:
+        """Take rows, so many at a time that memory holds."""
+        while part := list(islice(rows, _ROWS)):
+            start, end, name, lane, correlation, sizes, graph = zip(*part, strict=True)
+            columns = (start, end, (kind,) * len(part), name, lane, correlation, graph)
             kinds = (*COLUMN_TYPES[:5], np.int64, np.bool_)
             for growing, column, one in zip(self.columns_taken, columns, kinds, strict=True):
                 growing.add(np.array(column, one))
             known = enumerate(sizes, self.rows_taken)
             self.sizes |= {row: size for row, size in known if size >= 0}
-            self.rows_taken += len(rows)
+            self.rows_taken += len(part)
 
     def timed(self, start: Any, end: Any) -> bool:
         """Whether both are times and in order; what is not is counted."""
@@ -97,57 +101,44 @@ class _Reader:
             return True
         return False
 
-    def device(self) -> None:
-        for kind, table, named, size, graph in _DEVICE:
-            column = next((name for name in named if name in self.columns(table)), "")
-            wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"]
-            found = []
-            for row in self.rows(table, [*wanted, column, size, graph]):
-                start, end, device, stream, correlation, process, name, amount, node = row
-                if not self.timed(start, end):
-                    continue
-                if kind == Kind.MEMCPY:
-                    text = f"Memcpy {self.copy_names.get(name, f'kind {name}')}"
-                elif kind == Kind.MEMSET:
-                    text = "Memset"
-                else:
-                    text = str(self.strings.get(name, "CUDA graph" if not column else name))
-                found.append(
-                    (
-                        start,
-                        end,
-                        self.name(text),
-                        self.lane(_number(device), _number(stream)),
-                        _call_number(process, correlation),
-                        _number(amount),
-                        _number(node) > 0,
-                    )
-                )
-            self.add(kind, found)
+    def device(
+        self, kind: Kind, table: str, named: tuple[str, ...], size: str, graph: str
+    ) -> Iterator[_Row]:
+        """Yield the work of devices that a table holds."""
+        column = next((name for name in named if name in self.columns(table)), "")
+        wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"]
+        for row in self.rows(table, [*wanted, column, size, graph]):
+            start, end, device, stream, correlation, process, name, amount, node = row
+            if not self.timed(start, end):
+                continue
+            if kind == Kind.MEMCPY:
+                text = f"Memcpy {self.copy_names.get(name, f'kind {name}')}"
+            elif kind == Kind.MEMSET:
+                text = "Memset"
+            else:
+                text = str(self.strings.get(name, "CUDA graph" if not column else name))
+            yield (
+                start,
+                end,
+                self.name(text),
+                self.lane(_number(device), _number(stream)),
+                _call_number(process, correlation),
+                _number(amount),
+                _number(node) > 0,
+            )
 
-    def host(self) -> None:
-        for kind, table, column in _HOST:
-            wanted = ["start", "end", "globalTid", column, "correlationId", "text"]
-            found = []
-            for start, end, thread, name, correlation, text in self.rows(table, wanted):
-                if end is None and table == "NVTX_EVENTS":
-                    continue  # a mark has no duration
-                if not self.timed(start, end):
-                    continue
-                said = text if text is not None else self.strings.get(name, name)
-                where = _number(thread)
-                found.append(
-                    (
-                        start,
-                        end,
-                        self.name(said),
-                        self.lane(where >> 24 & 0xFFFFFF, where & 0xFFFFFF),
-                        _call_number(thread, correlation),
-                        -1,
-                        False,
-                    )
-                )
-            self.add(kind, found)
+    def host(self, table: str, column: str) -> Iterator[_Row]:
+        """Yield the calls and ranges of threads that a table holds."""
+        wanted = ["start", "end", "globalTid", column, "correlationId", "text"]
+        for start, end, thread, name, correlation, text in self.rows(table, wanted):
+            if end is None and table == "NVTX_EVENTS":
+                continue  # a mark has no duration
+            if not self.timed(start, end):
+                continue
+            said = text if text is not None else self.strings.get(name, name)
+            where = _number(thread)
+            lane = self.lane(where >> 24 & 0xFFFFFF, where & 0xFFFFFF)
+            yield start, end, self.name(said), lane, _call_number(thread, correlation), -1, False
 
     def table(self) -> EventTable:
         names = [writable(name) for name in self.names]
@@ -182,8 +173,10 @@ def read_nsys(path: Path) -> Trace:
         with closing(sqlite3.connect(uri, uri=True)) as database:
             database.text_factory = lambda data: data.decode("utf-8", "replace")
             reader = _Reader(database)
-            reader.device()
-            reader.host()
+            for kind, name, named, amount, graph in _DEVICE:
+                reader.add(kind, reader.device(kind, name, named, amount, graph))
+            for kind, name, column in _HOST:
+                reader.add(kind, reader.host(name, column))
             base = _first(reader.rows("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"]))
             gpus = {
                 one: str(name or "")
