@@ -188,7 +188,7 @@ def read_nsys(path: Path) -> Trace:
                 for name, value in reader.rows("TARGET_INFO_SYSTEM_ENV", ["name", "value"])
                 if name == "Hostname"
             )
-    except (sqlite3.Error, OverflowError) as error:
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         raise ParseError(
             f"the database cannot be read: {error}",
             str(path),

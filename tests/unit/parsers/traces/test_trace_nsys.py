@@ -2,6 +2,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from servemap.analysis.traces.analyse import analyse
 from servemap.model.errors import ParseError
@@ -114,3 +116,19 @@ def test_recorded_exports(name: str, length: int) -> None:
     assert counts == [1, 48, 6]
     assert int((events.end - events.start)[events.kind == Kind.KERNEL][0]) == length
     assert trace.base_ns is not None and len(trace.devices) == 4
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(16, 12_000), st.integers(0, 255)), min_size=1, max_size=200))
+def test_damaged_bytes_are_read_around_or_refused(
+    export: Path, tmp_path: Path, changes: list[tuple[int, int]]
+) -> None:
+    data = bytearray(export.read_bytes())
+    for at, value in changes:
+        data[at % len(data)] = value
+    path = tmp_path / "damaged.sqlite"
+    path.write_bytes(data)
+    try:
+        assert len(read_trace(path).events)
+    except ParseError as refused:
+        assert refused.where == str(path)
