@@ -16,23 +16,22 @@ def launching_calls(events: EventTable, device_rows: Ints) -> Ints:
     that began before the work is meant.
     """
     calls = np.flatnonzero((events.kind == Kind.RUNTIME) & (events.correlation >= 0))
-    found = np.full(len(device_rows), -1, np.int64)
-    calls = calls[np.isin(events.correlation[calls], events.correlation[device_rows])]
-    if not len(calls):
-        return found
-    calls = calls[np.lexsort((events.start[calls], events.correlation[calls]))]
-    numbers, first = np.unique(events.correlation[calls], return_index=True)
-    last = np.concatenate((first[1:], [len(calls)])) - 1
-    group = np.searchsorted(numbers, events.correlation[device_rows])
-    group = np.minimum(group, len(numbers) - 1)
-    known = numbers[group] == events.correlation[device_rows]
-    at = last[group]
-    start = events.start[device_rows]
+    numbers = events.correlation[calls]
+    order = np.argsort(numbers, kind="stable")
+    if (numbers[order[1:]] == numbers[order[:-1]]).any():
+        order = np.lexsort((events.start[calls], numbers))
+    calls, numbers = calls[order], numbers[order]
+    wanted = events.correlation[device_rows]
+    first = np.searchsorted(numbers, wanted)
+    at = np.searchsorted(numbers, wanted, side="right") - 1
+    known = at >= first
     while True:
-        late = known & (at > first[group]) & (events.start[calls[at]] > start)
-        if not late.any():
+        late = np.flatnonzero(at > first)
+        late = late[events.start[calls[at[late]]] > events.start[device_rows[late]]]
+        if not len(late):
             break
-        at = np.where(late, at - 1, at)
+        at[late] -= 1
+    found = np.full(len(device_rows), -1, np.int64)
     found[known] = calls[at[known]]
     return found
 

@@ -71,12 +71,13 @@ def find_steps(events: EventTable) -> tuple[list[Step], str | None]:
     rows = np.flatnonzero(events.kind == Kind.ANNOTATION)
     rows = rows[np.lexsort((-events.end[rows], events.start[rows]))]
     for known in step_names():
-        used = {int(name): read_name(events.names[name], known) for name in events.name[rows]}
+        names = np.unique(events.name[rows]).tolist()
+        used = {name: said for name in names if (said := read_name(events.names[name], known))}
         steps: list[Step] = []
-        for row in rows:
+        for row in rows[np.isin(events.name[rows], list(used))]:
             said = used[int(events.name[row])]
             start = int(events.start[row])
-            if said is not None and (not steps or start >= steps[-1].end_ns):
+            if not steps or start >= steps[-1].end_ns:
                 name = events.names[events.name[row]]
                 steps.append(Step(name, said[0], start, int(events.end[row]), said[1], said[2]))
         if steps:
