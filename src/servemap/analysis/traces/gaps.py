@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -87,20 +86,17 @@ def gap_figures(events: EventTable, rows: Ints, calls: Ints, busy: Spans) -> Gap
     known = call >= 0
     launch = np.where(known, events.start[np.maximum(call, 0)], idle.start)
     launch = np.clip(launch, idle.start, idle.end)
-    everything = np.arange(len(idle.start))
     longest = np.argsort(idle.start - idle.end, kind="stable")[:LONGEST]
-    parts = [
-        (QUEUED, everything, np.where(known, idle.end - launch, 0)),
-        (UNKNOWN, everything, np.where(known, 0, idle.end - idle.start)),
-    ]
     lanes = np.where(known, events.lane[np.maximum(call, 0)], -1)
     causes: Counter[str] = Counter()
     of_longest: dict[int, tuple[int, str]] = {}
-    for cause, which, length in chain(parts, _all_host_parts(events, lanes, idle.start, launch)):
+    for cause, which, length in _parts(events, idle, lanes, launch):
         causes[cause] += int(length.sum())
-        for at in np.flatnonzero(np.isin(which, longest)).tolist():
-            best = of_longest.get(int(which[at]), (-1, ""))
-            of_longest[int(which[at])] = max(best, (int(length[at]), cause))
+        place = np.minimum(np.searchsorted(which, longest), len(which) - 1)
+        for at, gap in zip(place.tolist(), longest.tolist(), strict=True):
+            if which[at] == gap:
+                best = of_longest.get(gap, (-1, ""))
+                of_longest[gap] = max(best, (int(length[at]), cause))
     return GapFigures(
         len(idle.start),
         idle.total,
@@ -109,12 +105,18 @@ def gap_figures(events: EventTable, rows: Ints, calls: Ints, busy: Spans) -> Gap
     )
 
 
-def _all_host_parts(
-    events: EventTable, lanes: Ints, start: Ints, launch: Ints
+def _parts(
+    events: EventTable, idle: Spans, lanes: Ints, launch: Ints
 ) -> Iterator[tuple[str, Ints, Ints]]:
-    for lane in np.unique(lanes[lanes >= 0]):
+    """Yield causes with the gaps that they may be in and their time in each of these, ns."""
+    for lane in np.unique(lanes):
         mine = np.flatnonzero(lanes == lane)
-        for cause, length in _host_parts(events, lane, start[mine], launch[mine]):
+        start, end = idle.start[mine], idle.end[mine]
+        if lane < 0:
+            yield UNKNOWN, mine, end - start
+            continue
+        yield QUEUED, mine, end - launch[mine]
+        for cause, length in _host_parts(events, lane, start, launch[mine]):
             yield cause, mine, length
 
 
