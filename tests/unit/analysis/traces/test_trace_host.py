@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemap.analysis.traces.analyse import analyse
@@ -69,6 +69,7 @@ def outer_first(pair: tuple[int, int]) -> tuple[int, int]:
     return pair[0], -pair[1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), min_size=1, max_size=12))
 def test_own_times_of_one_thread_make_its_busy_time(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[int, int]]

@@ -265,7 +265,9 @@ def test_what_is_no_trace_is_refused_in_words(data: bytes, tmp_path: Path) -> No
     assert refused.value.where == str(path)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(data=st.data())
 def test_damage_never_gives_anything_but_events_or_a_refusal(data: Any, tmp_path: Path) -> None:
     text = bytearray(layouts()[data.draw(st.sampled_from(["spaced", "indented", "bare"]))])

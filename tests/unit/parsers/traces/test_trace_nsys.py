@@ -118,7 +118,9 @@ def test_recorded_exports(name: str, length: int) -> None:
     assert trace.base_ns is not None and len(trace.devices) == 4
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(st.lists(st.tuples(st.integers(16, 12_000), st.integers(0, 255)), min_size=1, max_size=200))
 def test_damaged_bytes_are_read_around_or_refused(
     export: Path, tmp_path: Path, changes: list[tuple[int, int]]
