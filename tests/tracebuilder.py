@@ -1,8 +1,11 @@
 """Made-up Kineto traces: events in us, written the way PyTorch does."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from servemap.analysis.traces.analyse import Analysis, analyse
 
 
 def event(cat: str, name: str, ts: float, dur: float, **more: Any) -> dict[str, Any]:
@@ -28,3 +31,7 @@ def document(events: list[Any], rank: int | None = 0, world: int = 2, **top: Any
 def write(path: Path, events: list[Any], **top: Any) -> Path:
     path.write_text(json.dumps(document(events, **top)), encoding="utf-8")
     return path
+
+
+def analysis_of(paths: Sequence[Path]) -> Analysis:
+    return analyse(paths).analysis

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from servemap.analysis.traces.analyse import examine
+from servemap.analysis.traces.analyse import analyse
 from servemap.analysis.traces.questions import answers
 from servemap.analysis.traces.record import analysis_record
 from servemap.analysis.traces.text import analysis_text, modules_text
@@ -51,7 +51,7 @@ def trace(
                 "the analysis would overwrite a trace", str(written), "name another file"
             )
     modules = _modules(module_log, module_lines)
-    found = examine(files)
+    found = analyse(files)
     said = answers(found.analysis)
     write_json_atomic(out, analysis_record(found.analysis, said, modules))
     typer.echo(analysis_text(found.analysis, said))

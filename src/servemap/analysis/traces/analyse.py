@@ -117,12 +117,7 @@ class _Read:
     collectives: RankCollectives
 
 
-def analyse(paths: Sequence[Path]) -> Analysis:
-    """Return what `examine` says of the files of one capture."""
-    return examine(paths).analysis
-
-
-def examine(paths: Sequence[Path]) -> Analysed:
+def analyse(paths: Sequence[Path]) -> Analysed:
     """Return what the files of one capture say; each is read once and then let go.
 
     Raises:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from servemap.analysis.traces.analyse import analyse, examine
+from servemap.analysis.traces.analyse import analyse
 from servemap.analysis.traces.questions import answers
 from servemap.analysis.traces.record import analysis_record
 from servemap.analysis.traces.text import analysis_text
@@ -17,7 +17,7 @@ from servemap.analysis.traces.timeline import timeline
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import ParseError
 from tests.parts import need
-from tests.tracebuilder import document
+from tests.tracebuilder import analysis_of, document
 
 NAMES = st.sampled_from(
     ["nvjet_gemm", "ncclDevKernel_AllReduce", "strange", "Memcpy DtoH", "cudaGraphLaunch", "",
@@ -62,7 +62,7 @@ def events(draw: Any) -> list[dict[str, Any]]:
 
 
 def go_through(paths: list[Path], folder: Path) -> None:
-    found = examine(paths)
+    found = analyse(paths)
     said = answers(found.analysis)
     write_json_atomic(folder / "analysis.json", analysis_record(found.analysis, said, None))
     write_json_atomic(folder / "timeline.json", timeline(found.timeline()))
@@ -117,5 +117,5 @@ def test_a_recorded_file_cut_anywhere_is_analysed_or_refused(at: float, tmp_path
     plain = gzip.decompress(whole)
     for name, data in (("cut.json", plain), ("cut.json.gz", whole)):
         (tmp_path / name).write_bytes(data[: int(len(data) * at)])
-        file = analyse([tmp_path / name]).files[0]
+        file = analysis_of([tmp_path / name]).files[0]
         assert file.file.lost

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from servemap.analysis.traces.analyse import Analysis, DeviceReport, analyse
+from servemap.analysis.traces.analyse import Analysis, DeviceReport
 from servemap.analysis.traces.questions import answers
 from tests.parts import need
-from tests.tracebuilder import event, kernel, launch, write
+from tests.tracebuilder import analysis_of, event, kernel, launch, write
 
 GEMM, ATTENTION, NCCL = "nvjet_tst_64x64", "fmhaSm100aKernel_x", "ncclDevKernel_AllReduce_Sum_f32"
 
@@ -41,7 +41,7 @@ EVENTS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def by_hand(tmp_path: Path) -> Analysis:
-    return analyse([write(tmp_path / "t.json", EVENTS)])
+    return analysis_of([write(tmp_path / "t.json", EVENTS)])
 
 
 def only(analysis: Analysis) -> DeviceReport:
@@ -110,7 +110,7 @@ def test_the_innermost_operator_counts_past_others_that_ended(tmp_path: Path) ->
         launch(90, 2, 2), kernel(GEMM, 95, 5, correlation=2),
         launch(101, 2, 3), kernel(GEMM, 105, 5, correlation=3),
     ]  # fmt: skip
-    found = only(analyse([write(tmp_path / "t.json", events)])).figures.operators
+    found = only(analysis_of([write(tmp_path / "t.json", events)])).figures.operators
     assert {one.name: one.exposed_ns for one in found} == {
         "middle": 5_000, "outer": 5_000, "(cudaLaunchKernel)": 5_000,
     }  # fmt: skip
@@ -152,14 +152,14 @@ def test_steps_and_phases(by_hand: Analysis) -> None:
 
 def test_work_that_no_step_launched_is_outside(tmp_path: Path) -> None:
     events = [*EVENTS, launch(70, 1, 20), kernel(GEMM, 75, 5, correlation=20)]
-    report = only(analyse([write(tmp_path / "t.json", events)]))
+    report = only(analysis_of([write(tmp_path / "t.json", events)]))
     assert report.outside_steps_ns == 5_000
     assert [step.kernels for step in report.steps] == [3, 4]
 
 
 def test_kernels_that_overlap_on_one_stream_are_not_added(tmp_path: Path) -> None:
     events = [kernel(GEMM, 0, 10), kernel(GEMM, 5, 10), kernel(GEMM, 6, 2)]
-    one = only(analyse([write(tmp_path / "t.json", events)])).figures
+    one = only(analysis_of([write(tmp_path / "t.json", events)])).figures
     assert one.busy_ns == one.compute_ns == 15_000
     assert one.kernels[0].sum_ns == 22_000
     assert one.kernels[0].exposed_ns == 15_000
@@ -167,7 +167,7 @@ def test_kernels_that_overlap_on_one_stream_are_not_added(tmp_path: Path) -> Non
 
 def test_two_devices_of_one_file_have_figures_of_their_own(tmp_path: Path) -> None:
     events = [kernel(GEMM, 0, 10), kernel(GEMM, 5, 10, device=1)]
-    found = analyse([write(tmp_path / "t.json", events)]).files[0].devices
+    found = analysis_of([write(tmp_path / "t.json", events)]).files[0].devices
     assert [(one.figures.device, one.figures.busy_ns) for one in found] == [
         (0, 10_000),
         (1, 10_000),
@@ -181,7 +181,7 @@ def test_a_launch_number_that_comes_again_means_the_last_call(tmp_path: Path) ->
         launch(1, 1, 5), launch(101, 1, 5),
         kernel(GEMM, 20, 5, correlation=5), kernel(GEMM, 120, 5, correlation=5),
     ]  # fmt: skip
-    report = only(analyse([write(tmp_path / "t.json", events)]))
+    report = only(analysis_of([write(tmp_path / "t.json", events)]))
     assert [(step.phase, step.kernels) for step in report.steps] == [("prefill", 1), ("decode", 1)]
 
 
@@ -200,7 +200,7 @@ def test_the_ten_questions_have_an_answer_or_a_reason(by_hand: Analysis) -> None
 # The values of INDEX.tsv: us, exact where the file has whole us.
 def test_recorded_sampled_rank0() -> None:
     path = Path(need("corpus")) / "kineto_full/sampled_rank0.json.gz"
-    one = only(analyse([path])).figures
+    one = only(analysis_of([path])).figures
     assert one.span_ns == 1_222_847_000
     assert one.idle_ns == 675_191_000
     assert one.compute_ns == 210_320_000
@@ -212,7 +212,7 @@ def test_recorded_sampled_rank0() -> None:
 
 def test_recorded_b200_kernels_overlap_and_communication_is_not_nccl() -> None:
     path = Path(need("corpus")) / "kineto_full/b200_rank0_of_8_eager.json.gz"
-    report = only(analyse([path]))
+    report = only(analysis_of([path]))
     one = report.figures
     added = sum(item.sum_ns for item in one.copies)
     added += round((one.launches.mean_kernel_ns or 0) * one.launches.kernels)
@@ -224,14 +224,14 @@ def test_recorded_b200_kernels_overlap_and_communication_is_not_nccl() -> None:
 
 def test_recorded_full_graph_is_idle_for_25_us() -> None:
     path = Path(need("corpus")) / "kineto_full/vllm_decode_full_graph.json.gz"
-    one = only(analyse([path])).figures
+    one = only(analysis_of([path])).figures
     assert one.idle_ns == 25_473
     assert one.launches.kernels_by_graph == 421
 
 
 def test_recorded_kernels_without_nccl_in_the_name_are_communication() -> None:
     path = Path(need("corpus")) / "kineto_traces/015_derived_new_nccl_kernel_names.json"
-    one = only(analyse([path])).figures
+    one = only(analysis_of([path])).figures
     talk = next(item for item in one.classes if item.id == "communication")
     assert talk.events == 6
     assert sum("nccl" in item.name.lower() for item in one.kernels) == 4
@@ -239,6 +239,6 @@ def test_recorded_kernels_without_nccl_in_the_name_are_communication() -> None:
 
 @pytest.mark.parametrize("name", ["001_cpu_only_rank34.json", "004_cupti_profiler_no_kernels.json"])
 def test_recorded_traces_without_kernels_have_no_busy_time(name: str) -> None:
-    file = analyse([Path(need("corpus")) / "kineto_traces" / name]).files[0]
+    file = analysis_of([Path(need("corpus")) / "kineto_traces" / name]).files[0]
     assert file.devices == []
     assert file.host is not None and file.host.operators

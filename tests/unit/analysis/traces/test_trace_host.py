@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servemap.analysis.traces.analyse import analyse
 from servemap.analysis.traces.host import HostFigures, self_times
 from servemap.parsers.traces.kineto import read_kineto
 from tests.parts import need
-from tests.tracebuilder import event, write
+from tests.tracebuilder import analysis_of, event, write
 
 EVENTS = [
     event("user_annotation", "execute_context_1(3)_generation_0(0)", 0, 60),
@@ -25,7 +24,7 @@ EVENTS = [
 
 
 def host(tmp_path: Path) -> HostFigures:
-    found = analyse([write(tmp_path / "t.json", EVENTS)]).files[0].host
+    found = analysis_of([write(tmp_path / "t.json", EVENTS)]).files[0].host
     assert found is not None
     return found
 
@@ -92,10 +91,10 @@ def test_own_times_of_one_thread_make_its_busy_time(
 
 def test_recorded_cpu_traces_are_not_empty() -> None:
     corpus = Path(need("corpus")) / "own"
-    sglang = analyse([corpus / "sglang_TP0.trace.json.gz"]).files[0]
+    sglang = analysis_of([corpus / "sglang_TP0.trace.json.gz"]).files[0]
     assert sglang.host is not None
     assert [one.phase for one in sglang.host.phases] == ["prefill", "decode"]
     assert sglang.host.unmatched_share < 0.05
-    front = analyse([corpus / "vllm_asyncllm.pt.trace.json.gz"]).files[0]
+    front = analysis_of([corpus / "vllm_asyncllm.pt.trace.json.gz"]).files[0]
     assert front.file.rank is None
     assert front.host is not None and front.host.functions and not front.host.operators

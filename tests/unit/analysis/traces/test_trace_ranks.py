@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.analysis.traces.analyse import analyse
 from servemap.analysis.traces.collectives import Matched, collective_name
 from servemap.analysis.traces.questions import answers
 from servemap.analysis.traces.ranks import across_ranks, chance_of, clock_offsets
 from servemap.model.errors import ParseError
 from tests.parts import need
-from tests.tracebuilder import event, kernel, launch, write
+from tests.tracebuilder import analysis_of, event, kernel, launch, write
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -32,7 +31,7 @@ def test_the_late_rank_and_who_waits_by_hand(tmp_path: Path) -> None:
     other = [(at + 1000, end + 1000) for at, end in zip(late, ends, strict=True)]
     zero = write(tmp_path / "0.json", rank(early, ends), rank=0)
     one = write(tmp_path / "1.json", rank(*map(list, zip(*other, strict=True))), rank=1)
-    found = analyse([one, zero]).across
+    found = analysis_of([one, zero]).across
     assert found is not None
     assert (found.matched, found.unmatched, found.below_error) == (12, 0, 0)
     assert [item.rank for item in found.ranks] == [0, 1]
@@ -61,7 +60,7 @@ def test_collectives_belong_to_the_step_that_launched_them(tmp_path: Path) -> No
         ]  # fmt: skip
         return write(tmp_path / f"{number}.json", events, rank=number)
 
-    found = analyse([made(0, 0), made(1, 4)]).across
+    found = analysis_of([made(0, 0), made(1, 4)]).across
     assert found is not None
     assert [(one.phase, one.collectives, one.waiting_ns) for one in found.phases] == [
         ("prefill", 1, 4_000),
@@ -111,7 +110,7 @@ def test_offsets_are_found_exactly_where_ends_agree(offsets: list[int], count: i
 def test_counts_that_differ_are_not_matched(tmp_path: Path) -> None:
     zero = write(tmp_path / "0.json", rank([1, 20], [9, 30]), rank=0)
     one = write(tmp_path / "1.json", rank([1], [9]), rank=1)
-    found = analyse([zero, one])
+    found = analysis_of([zero, one])
     assert found.across is None and found.across_missing == "the ranks share no collective"
 
 
@@ -146,20 +145,20 @@ def test_files_of_two_captures_are_refused(tmp_path: Path) -> None:
 
     zero = made("0.json", 1e9, rank=0)
     with pytest.raises(ParseError, match="both are rank 0"):
-        analyse([zero, made("a.json", 1e9, rank=0)])
+        analysis_of([zero, made("a.json", 1e9, rank=0)])
     with pytest.raises(ParseError, match="of 2 ranks, the other of 4"):
-        analyse([zero, made("b.json", 1e9, rank=1, world=4)])
+        analysis_of([zero, made("b.json", 1e9, rank=1, world=4)])
     with pytest.raises(ParseError, match=r"100\.0 s apart"):
-        analyse([zero, made("c.json", 1.1e9, rank=1)])
-    assert analyse([zero, made("d.json", 1e9 + 9e6, rank=1)])
+        analysis_of([zero, made("c.json", 1.1e9, rank=1)])
+    assert analysis_of([zero, made("d.json", 1e9 + 9e6, rank=1)])
     # The same moment on another base of time.
-    assert analyse([zero, made("e.json", 5e8, rank=1, baseTimeNanoseconds=500_000_000_000)])
+    assert analysis_of([zero, made("e.json", 5e8, rank=1, baseTimeNanoseconds=500_000_000_000)])
 
 
 def test_recorded_ranks_of_vllm_on_cpu() -> None:
     corpus = Path(need("corpus")) / "own"
     paths = [corpus / f"vllm_tp2_rank{number}.pt.trace.json.gz" for number in (0, 1)]
-    found = analyse(paths)
+    found = analysis_of(paths)
     for file in found.files:
         assert file.host is not None
         calls = {one.name: one.calls for one in file.host.operators}
@@ -182,9 +181,9 @@ def test_several_processes_say_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     paths = [
         write(tmp_path / f"{number}.json", rank([1, 20], [9, 30]), rank=number) for number in (0, 1)
     ]
-    alone = analyse(paths)
+    alone = analysis_of(paths)
     monkeypatch.setattr("servemap.analysis.traces.analyse._MANY_BYTES", 0)
-    assert analyse(paths) == alone
+    assert analysis_of(paths) == alone
     paths[1].write_text("")
     with pytest.raises(ParseError, match="the file is empty"):
-        analyse(paths)
+        analysis_of(paths)

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from servemap.analysis.traces.analyse import analyse
 from servemap.model.errors import ParseError
 from servemap.parsers.traces.read import read_trace
 from servemap.parsers.traces.table import Kind
 from tests.parts import need
+from tests.tracebuilder import analysis_of
 
 PROCESS = 100 << 24
 THREAD = PROCESS | 101
@@ -79,7 +79,7 @@ def test_an_export_becomes_the_same_table(export: Path) -> None:
 
 
 def test_an_export_is_analysed_like_any_trace(export: Path) -> None:
-    report = analyse([export]).files[0]
+    report = analysis_of([export]).files[0]
     one = report.devices[0].figures
     assert (one.span_ns, one.busy_ns) == (210, 180)
     assert (one.communication.total_ns, one.communication.hidden_ns) == (110, 50)
