@@ -1,6 +1,7 @@
 """Measure the project's own speed, print it, record it, and fail where a limit is broken.
 
-`python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh` or `lab` one part.
+`python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh`, `lab` or `trace`
+one part. Without the corpus of recorded output (`SERVEMAP_CORPUS`) `trace` is left out.
 """
 
 import json
@@ -11,10 +12,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import demo, dryrun, lab, ssh
+from benchmarks import demo, dryrun, lab, ssh, trace
 
 RESULTS = Path(__file__).parent / "results"
-PARTS = {"dryrun": dryrun.measure, "demo": demo.measure, "ssh": ssh.measure, "lab": lab.measure}
+PARTS = {
+    "dryrun": dryrun.measure,
+    "demo": demo.measure,
+    "ssh": ssh.measure,
+    "lab": lab.measure,
+    "trace": trace.measure,
+}
 
 
 def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], list[str]]:
@@ -25,8 +32,8 @@ def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], l
         if ratio > dryrun.LIMIT:
             failures.append(f"dry run: {ratio} times a bare Snakefile, limit {dryrun.LIMIT}")
         return failures, remarks
-    if part in ("ssh", "lab"):
-        found = ssh.broken(figures) if part == "ssh" else lab.broken(figures)
+    if part in ("ssh", "lab", "trace"):
+        found = {"ssh": ssh.broken, "lab": lab.broken, "trace": trace.broken}[part](figures)
         # all machines share the cores of one with whatever else runs
         if max(figures["load_average"]) > cores:
             return failures, [f"{text}; not judged, load average is high" for text in found]
@@ -53,7 +60,7 @@ def main(names: list[str]) -> int:
         return 2
     cores = os.cpu_count() or 1
     failed = False
-    for name in names or list(PARTS):
+    for name in names or [name for name in PARTS if name != "trace" or trace.can_measure()]:
         with tempfile.TemporaryDirectory(prefix="servemap-bench-") as folder:
             figures = PARTS[name](Path(folder))
         machine = {"cores": cores, "python": platform.python_version(), "arch": platform.machine()}

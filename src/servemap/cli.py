@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from servemap import cli_diagnose, cli_parse, cli_prepare, cli_show
+from servemap import cli_diagnose, cli_parse, cli_prepare, cli_show, cli_trace
 from servemap.analysis.gate import baseline_failures, failures
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
@@ -33,6 +33,7 @@ app.command()(cli_prepare.doctor)
 app.command()(cli_prepare.init)
 app.command("diagnose")(cli_diagnose.diagnose_logs)
 app.command()(cli_parse.parse)
+app.command()(cli_trace.trace)
 
 RunName = Annotated[
     str | None, typer.Argument(help="Name of a run below results/; the newest if absent.")

@@ -1,0 +1,1 @@
+"""What the events of profiles say: where the time of an engine step goes."""

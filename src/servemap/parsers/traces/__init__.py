@@ -1,0 +1,1 @@
+"""Files of profilers to one event table."""

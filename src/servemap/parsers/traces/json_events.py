@@ -1,0 +1,245 @@
+"""Events out of the text of a Chrome trace, piece by piece, whatever its layout.
+
+The format: "Trace Event Format", an object with `traceEvents` or a bare array of events.
+A piece is cut between two events and decoded at once. Where that fails (the array ends, a number
+is NaN, a cut fell into a string) the piece is read event by event with the standard library.
+"""
+
+import codecs
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Union
+
+import msgspec
+
+from servemap.model.files import parse_json
+
+_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BARE = re.compile(rb"\s*\[")
+_BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_BETWEEN_TEXT = re.compile(r"\}\s*,\s*(?=\{)")
+_FIRST = re.compile(rb"[^\s,]")
+_SPACE = re.compile(r"[\s,]*")
+
+_LARGEST_HEAD = 64 << 20
+"""Bytes before the events; more than that is another kind of file."""
+
+_LARGEST_EVENT = 32 << 20
+"""Bytes without one whole event after which the rest is given up."""
+
+_CUTS_TRIED = 3
+
+
+class EventArgs(msgspec.Struct, gc=False):
+    """The arguments of an event that are looked at."""
+
+    correlation: int = -1
+    stream: Any = None
+    device: Any = None
+    bytes: Any = None
+    graph: Any = msgspec.field(name="graph node id", default=None)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    elements: Any = msgspec.field(name="In msg nelems", default=None)
+
+
+NO_ARGS = EventArgs()
+
+
+class Event(msgspec.Struct, gc=False, tag="X", tag_field="ph"):
+    """One interval, as its file has it: `ts` and `dur` in us."""
+
+    cat: str = ""
+    name: str = ""
+    pid: int | str = -1
+    tid: int | str = -1
+    ts: int | float | None = None
+    dur: int | float | None = None
+    args: EventArgs = msgspec.field(default_factory=lambda: NO_ARGS)
+
+
+_PHASES = "BEIiCbneSTpFstfPNODMVvRc"
+"""What has no duration: decoded only to be passed over."""
+
+_OTHERS = [
+    msgspec.defstruct(f"_Phase{ord(phase)}", [], tag=phase, tag_field="ph", gc=False)
+    for phase in _PHASES
+]
+
+
+def interval_decoder(interval: type[msgspec.Struct]) -> "msgspec.json.Decoder[list[Any]]":
+    """Return a decoder of arrays of events, whose intervals (`ph` is X) become `interval`."""
+    kinds = Union[(interval, *_OTHERS)]  # type: ignore[valid-type]
+    return msgspec.json.Decoder(list[kinds])
+
+
+class Batch(NamedTuple):
+    """Events that were decoded together, and the JSON array that they came from."""
+
+    events: list[Event]
+    text: bytes
+
+
+_DECODE = interval_decoder(Event)
+_DECODE_ONE = msgspec.json.Decoder(Event)
+
+
+def _is_cut(error: json.JSONDecodeError, length: int) -> bool:
+    """Whether a text did not read because it ends; a literal or an escape is at most 6 long."""
+    return error.msg.startswith("Unterminated string") or error.pos >= length - 6
+
+
+class EventReader:
+    """An iterator over batches of events; what was met is known afterwards.
+
+    Attributes:
+        head: the top level of the file beside its events; empty if it cannot be read.
+        found: whether there was an array of events at all.
+        whole: whether that array ended.
+        lost_bytes: bytes of events that could not be read.
+        skipped: events that are no events, by reason.
+    """
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self.head: dict[str, Any] = {}
+        self.found = False
+        self.whole = False
+        self.lost_bytes = 0
+        self.skipped: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[Batch]:
+        pieces = iter(self._pieces)
+        before, rest, bare = self._find_array(pieces)
+        if not self.found:
+            return
+        tail: list[bytes] = []
+        wanted = 0
+        for piece in pieces:
+            if self.whole:
+                tail.append(piece)
+                continue
+            if len(rest) + len(piece) < wanted:
+                rest += piece
+                continue
+            length = len(rest) + len(piece)
+            batch, rest = self._decode(rest + piece)
+            if batch.events:
+                yield batch
+            # A huge event is not looked at again before twice as much of it is there.
+            wanted = 0 if len(rest) < length else 2 * length
+            if len(rest) > _LARGEST_EVENT:
+                break
+        if not self.whole:
+            batch, rest = self._decode_slowly(rest)
+            yield batch
+        if not self.whole:
+            self.lost_bytes += len(rest.strip())
+        elif not bare:
+            self._read_head(before + b"]" + rest + b"".join(tail))
+        if not self.head and not bare:
+            self._read_head(before + b"]}")
+
+    def _find_array(self, pieces: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
+        """Return the text up to and with the bracket, that after it, and whether it is bare."""
+        text = b""
+        for piece in pieces:
+            text = (text + piece).removeprefix(codecs.BOM_UTF8)
+            if bare := _BARE.match(text):
+                self.found = True
+                return b"", text[bare.end() :], True
+            if array := _ARRAY.search(text):
+                self.found = True
+                return text[: array.end()], text[array.end() :], False
+            if len(text) > _LARGEST_HEAD or not text.lstrip().startswith(b"{"):
+                break
+        return text, b"", False
+
+    def _decode(self, text: bytes) -> tuple[Batch, bytes]:
+        """Return the events of `text` up to its last whole one, and what is left."""
+        end = len(text)
+        first = _FIRST.search(text)
+        begin = first.start() if first else 0
+        for _ in range(_CUTS_TRIED):
+            cut = text.rfind(b"},", 0, end)
+            while cut >= 0 and not _BETWEEN.match(text, cut):
+                cut = text.rfind(b"},", 0, cut)
+            if cut < 0:
+                break
+            part = b"".join((b"[", memoryview(text)[begin : cut + 1], b"]"))
+            try:
+                events = _DECODE.decode(part)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                end = cut
+                continue
+            timed = [event for event in events if type(event) is Event]
+            return Batch(timed, part), text[cut + 2 :]
+        return self._decode_slowly(text)
+
+    def _decode_slowly(self, data: bytes) -> tuple[Batch, bytes]:
+        text = data.decode("utf-8", "surrogateescape")
+        decoder = json.JSONDecoder()
+        events: list[Event] = []
+        texts: list[bytes] = []
+        at, astray = 0, False
+        while True:
+            space = _SPACE.match(text, at)
+            at = space.end() if space else at
+            if text.startswith("]", at) and not astray:
+                self.whole = True
+                at += 1
+                break
+            try:
+                value, end = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                if isinstance(error, json.JSONDecodeError) and _is_cut(error, len(text)):
+                    break
+                # What is between here and the next event is lost; it may be a part of one.
+                after = _BETWEEN_TEXT.search(text, at)
+                if after is None:
+                    break
+                self.skipped["not JSON"] += 1
+                at, astray = after.end(), True
+                continue
+            astray = astray and not (isinstance(value, dict) and "ph" in value)
+            one = text[at:end].encode("utf-8", "surrogateescape")
+            at = end
+            if (vetted := self._vet(value, one)) is not None:
+                events.append(vetted[0])
+                texts.append(vetted[1])
+        joined = b"[" + b",".join(texts) + b"]"
+        return Batch(events, joined), text[at:].encode("utf-8", "surrogateescape")
+
+    def _vet(self, value: Any, text: bytes) -> tuple[Event, bytes] | None:
+        """Return an interval and its JSON, or None; where it is not well formed, count why."""
+        if not isinstance(value, dict):
+            self.skipped["not an event"] += 1
+            return None
+        if value.get("ph") != "X":
+            return None
+        try:
+            return _DECODE_ONE.decode(text), text
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass  # numbers such as NaN, and bytes that are no UTF-8, can be had nevertheless
+        try:
+            event = msgspec.convert(parse_json(text.decode("utf-8", "replace")), Event)
+            return event, msgspec.json.encode(event)
+        except msgspec.ValidationError as error:
+            reason, _, where = str(error).partition(" - at `$.")
+            self.skipped[f"{where.rstrip('`') or 'an event'}: {reason}"] += 1
+        except (ValueError, RecursionError):
+            self.skipped["not UTF-8"] += 1
+        return None
+
+    def _read_head(self, text: bytes) -> None:
+        array = _ARRAY.search(text)
+        try:
+            head = parse_json(text)
+        except ValueError:
+            return
+        if isinstance(head, dict) and array:
+            head.pop("traceEvents", None)
+            self.head = head
