@@ -17,10 +17,10 @@ LONGEST = 45
 
 def make(env: Dict[str, str]) -> Optional[str]:
     """Make the folder; None where the server's own variables name one, or none can be made."""
-    base = tempfile.gettempdir()
-    if "TMPDIR" in env or len(base) > LONGEST:
-        return None
     try:
+        base = tempfile.gettempdir()
+        if "TMPDIR" in env or len(base) > LONGEST:
+            return None
         return tempfile.mkdtemp(prefix=PREFIX, dir=base)
     except OSError:
         return None

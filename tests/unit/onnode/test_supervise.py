@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from agent_process import WAIT_S, Supervised, agent_argv, wait_for
 from servemap.onnode.ident import is_alive, machine_boot_id, read_stat
 from servemap.onnode.supervise import exit_record
 from servemap.onnode.sweep import marked, noted, remove_temporary, sweep
+from servemap.onnode.temporary import make
 
 IGNORE_TERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 # A daemon as daemon(7) makes it: a grandchild in a session of its own, its parent gone.
@@ -196,6 +198,17 @@ def test_what_a_killed_supervisor_left_in_its_folder_is_swept(
     argv = agent_argv("sweep", "--boot-id", f"boot-{supervised.folder}", "--grace", "0.2", "--bare")
     subprocess.run([*argv, "--state", str(supervised.state_path)], check=True, capture_output=True)
     assert not folder.exists()
+
+
+def test_where_no_folder_can_be_made_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert make({}) is None
+    long = tmp_path / ("x" * 50)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert make({}) is None, "a socket's path would be too long"
 
 
 @pytest.mark.parametrize("named", [None, "", 5, "elsewhere"])
