@@ -4,6 +4,13 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from servemap.analysis.client_requests import (
+    client_name,
+    client_requests,
+    planned_requests,
+    read_client,
+)
+from servemap.analysis.client_summary import check_summary
 from servemap.analysis.definitions import definitions
 from servemap.analysis.foreign import check_foreign_load
 from servemap.analysis.metrics import (
@@ -93,7 +100,21 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     clock = mapping(meta.get("clock"))
     load_node = text(mapping(meta.get("spec")).get("load_node")) or ""
     to_head = load_times(folder / "raw", client, load_node, clock)
-    requests, skipped = _requests(folder, client, to_head, status != "ok")
+    own: list[Check] = []
+    summary: dict[str, Any] | None = None
+    skipped: dict[str, list[str]] = {}
+    name = client_name(client)
+    if name is None:
+        requests, skipped = _requests(folder, client, to_head, status != "ok")
+        sent = integer(mapping(client.get("counts")).get("sent"))
+    elif status != "ok":
+        requests = _EMPTY_REQUESTS
+    else:
+        run = read_client(folder / "raw", client)
+        requests = client_requests(run, client, load, to_head)
+        sent = planned_requests(load)
+        check, summary = check_summary(run, name)
+        own = [check]
     segments = _segments(meta)
     telemetry = read_telemetry(
         folder / "raw/telemetry",
@@ -110,7 +131,6 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     slo = _numbers(case.get("slo") or options.get("slo"))
     injected = _injected_streams(load)
     figures = [segment_figures(s, requests.rows, injected, weights, slo) for s in segments]
-    sent = integer(mapping(client.get("counts")).get("sent"))
     fixed = mapping(load.get("request")).get("ignore_eos") is True
     checks = [
         Check("segments", len(segments), 1, len(segments) > 0),
@@ -123,6 +143,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
             limits,
         ),
         *check_client(client, requests.rows, limits),
+        *own,
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
         *check_clocks(clock, limits),
         *check_foreign_load(telemetry.rows, segments, client, limits),
@@ -148,6 +169,8 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         "weights": weights,
         "slo": slo,
     }
+    if summary is not None:
+        metrics["client_summary"] = {**summary, "version": mapping(client["client"]).get("version")}
     return _Derived(requests, telemetry, metrics)
 
 
