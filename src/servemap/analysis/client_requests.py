@@ -7,26 +7,14 @@ Each event that a client counts is a chunk; which of them had visible text, none
 
 from collections.abc import Callable, Mapping
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from servemap.analysis.requests import Request, Requests, parse_requests
 from servemap.parsers.clients.records import FLAG_AS_ASKED, ClientCall, ClientRun
-from servemap.parsers.clients.registry import read_run
 from servemap.parsers.jsonl import JsonLine
-from servemap.parsers.values import integer, mapping, sequence, text
+from servemap.parsers.values import integer, mapping, sequence
 
 FLAG_NO_START = "start_not_known"
-
-
-def client_name(client: Mapping[str, Any]) -> str | None:
-    """Return the name of the client of others that client.json is of; None for servemap's own."""
-    return text(mapping(client.get("client")).get("name"))
-
-
-def read_client(raw: Path, client: Mapping[str, Any]) -> ClientRun:
-    """Return what the client of others left below an attempt's raw files; see `read_run`."""
-    return read_run(client_name(client) or "", raw / "client")
 
 
 def client_requests(

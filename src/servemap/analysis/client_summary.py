@@ -27,17 +27,21 @@ _STATISTICS: dict[str, Callable[[Any], Any]] = {
 
 
 class Compared(NamedTuple):
-    """One figure of a client's summary: what it says, and what its requests give."""
+    """One figure of a client's summary: what it says, and what its requests give.
+
+    `rounding` is the relative difference that its files' rounding of times alone can make.
+    """
 
     name: str
     said: float
     again: float
+    rounding: float = 0.0
 
     @property
     def difference(self) -> float:
-        """Relative to the larger of the two; 0 where both are 0."""
+        """Relative to the larger of the two, beyond rounding of times; 0 where both are 0."""
         most = max(abs(self.said), abs(self.again))
-        return abs(self.said - self.again) / most if most else 0.0
+        return max(abs(self.said - self.again) / most - self.rounding, 0.0) if most else 0.0
 
 
 @cache
@@ -64,7 +68,8 @@ def compare(run: ClientRun, client: str) -> tuple[list[Compared], list[str]]:
     for name, said in run.summary.items():
         again = _again(name, rules, series, totals, run.duration_s)
         if again is not None:
-            compared.append(Compared(name, said, again))
+            rate = name in rules["rates"] and run.duration_s
+            compared.append(Compared(name, said, again, run.rounding_s / rate if rate else 0.0))
         elif re.fullmatch(rules["pattern"], name):
             others.append(name)
     return compared, others

@@ -228,7 +228,7 @@ def finish_load(
         "reasons": reasons,
         "segments": (result or {}).get("segments", []),
         "counts": (result or {}).get("counts"),
-        **({"client": result["client"]} if result is not None and "client" in result else {}),
+        **_client_facts(result or {}),
         "clock": clock,
         "collectors": records,
         "away_s": dict(patience.away_s),
@@ -239,6 +239,13 @@ def finish_load(
             "fetch_s": brought - stopped,
         },
     }
+
+
+def _client_facts(result: dict[str, Any]) -> dict[str, Any]:
+    """Return what the attempt's record says of a client of others; nothing of servemap's own."""
+    if "client" not in result:
+        return {}
+    return {"client": {**result["client"], "window_cpu": result.get("window_cpu")}}
 
 
 def _look(

@@ -1,4 +1,4 @@
-"""aiperf: the command, after aiperf 0.13.0 (`aiperf profile --help`, aiperf/config/flags)."""
+"""aiperf: command and marks, after aiperf 0.13.0 (`aiperf profile --help`, aiperf/config/flags)."""
 
 import json
 
@@ -29,11 +29,14 @@ def words(order: Order) -> list[str]:
     ]  # fmt: skip
 
 
-# Its files have epoch stamps, so no line is waited for. With a value in one of these variables, even
-# 0, it does not read a tokenizer from a folder.
+# With any value in one of the first two it does not even read a tokenizer from a folder; its
+# summary gives times without a zone. The marks serve its processor time: its files have stamps.
 ADAPTER = Adapter(
     package="aiperf",
     words=words,
-    marks={},
-    env={"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""},
+    marks={
+        "begin": r"Phase profiling \(profiling\) started",
+        "end": r"Phase profiling \(profiling\) complete ",
+    },
+    env={"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "", "TZ": "UTC"},
 )

@@ -37,7 +37,8 @@ def window(run: ClientRun, record: Mapping[str, Any], adapter: Adapter) -> Windo
     if run.window_ns is not None:
         # Its stamps are of the wall clock, which may have been set meanwhile.
         step_ns = abs(integer(mapping(record.get("clock")).get("step_ns")) or 0)
-        return Window(*run.window_ns, "the client's phases", step_ns)
+        error_ns = step_ns + round(run.rounding_s * 1e9)
+        return Window(*run.window_ns, "the client's phases", error_ns)
     if run.duration_s is None:
         raise ParseError("the client does not say how long it measured", "duration", REMEDY)
     duration_ns = round(run.duration_s * 1e9)

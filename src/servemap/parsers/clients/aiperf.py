@@ -2,11 +2,14 @@
 
 `profile_export.jsonl` has one record a request (`metadata` with epoch stamps in ns, `metrics` with
 a value and a unit each, `error`), warm-up among them; `profile_export_aiperf.json` is the summary,
-not written where every request failed; `phase_manifest.json` has begin and end of each phase.
-`output_sequence_length` is counted with the client's own tokenizer, `usage_*` are the server's.
+not written where every request failed. Begin and end of each phase stand in `phase_manifest.json`,
+which is written where there are several; of a single one the summary tells them, to the microsecond
+and in the zone that the client ran in, which is UTC here. is counted with the
+client's own tokenizer, `usage_*` are the server's.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from servemap.model.errors import ParseError
@@ -20,6 +23,8 @@ SUMMARY = "profile_export_aiperf.json"
 PHASES = "phase_manifest.json"
 FILES = (RECORDS, SUMMARY, PHASES)
 MEASURED = "profiling"
+ROUNDING_S = 1e-6
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1.0, "s": 1.0}
 """Seconds of each unit of time that a metric may have."""
 
@@ -31,7 +36,7 @@ def parse(files: Mapping[str, bytes]) -> ClientRun:
         files: contents by name, `FILES`.
 
     Raises:
-        ParseError: the records or the phases are missing or cut.
+        ParseError: the records are missing or cut, or nothing says when they were taken.
     """
     content = parse_jsonl(file_of(files, RECORDS))
     if content.skipped:
@@ -43,15 +48,21 @@ def parse(files: Mapping[str, bytes]) -> ClientRun:
         for index, record in enumerate(records)
         if mapping(record.get("metadata")).get("benchmark_phase") == MEASURED
     ]
-    (begin_ns, end_ns), cancelled = _phase(_object(files, PHASES))
     summary = _object(files, SUMMARY) if SUMMARY in files else {}
+    if PHASES in files:
+        begin_ns, end_ns = _phase(_object(files, PHASES))
+    else:
+        begin_ns, end_ns = _moment(summary, "start_time"), _moment(summary, "end_time")
+    if end_ns <= begin_ns:
+        raise ParseError("the profiling phase has no length", SUMMARY, REMEDY)
     return ClientRun(
         calls,
         _flat(summary),
         # Its rates are over the phase; `benchmark_duration` is from first start to last response.
         (end_ns - begin_ns) / 1e9,
-        (begin_ns, end_ns),
-        problem="the client says that it was cancelled" if cancelled else None,
+        rounding_s=0.0 if PHASES in files else 2 * ROUNDING_S,
+        window_ns=(begin_ns, end_ns),
+        problem="the client says that it was cancelled" if summary.get("was_cancelled") else None,
     )
 
 
@@ -65,7 +76,7 @@ def _object(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
     return value
 
 
-def _phase(manifest: Mapping[str, Any]) -> tuple[tuple[int, int], bool]:
+def _phase(manifest: Mapping[str, Any]) -> tuple[int, int]:
     found = [
         phase
         for phase in map(mapping, sequence(manifest.get("phases")))
@@ -74,9 +85,21 @@ def _phase(manifest: Mapping[str, Any]) -> tuple[tuple[int, int], bool]:
     if len(found) != 1:
         raise ParseError(f"{PHASES} has {len(found)} profiling phases, not one", PHASES, REMEDY)
     begin, end = integer(found[0].get("start_ns")), integer(found[0].get("end_ns"))
-    if begin is None or end is None or end <= begin:
+    if begin is None or end is None:
         raise ParseError(f"{PHASES} gives the profiling phase no interval", PHASES, REMEDY)
-    return (begin, end), found[0].get("was_cancelled") is True
+    return begin, end
+
+
+def _moment(summary: Mapping[str, Any], name: str) -> int:
+    """Return a time of the summary, which has no zone, as epoch ns."""
+    said = text(summary.get(name)) or ""
+    try:
+        moment = datetime.fromisoformat(said).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise ParseError(
+            f"neither {PHASES} nor {SUMMARY} says when the profiling phase was", name, REMEDY
+        ) from error
+    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def _flat(summary: Mapping[str, Any]) -> dict[str, float]:

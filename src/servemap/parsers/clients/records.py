@@ -50,6 +50,7 @@ class ClientRun(NamedTuple):
         calls: the measured requests.
         summary: every number of the client's summary, by its name.
         duration_s: what the client divides by.
+        rounding_s: by how much its files round that.
         window_ns: begin and end of what it measured, epoch; None where it does not say.
         queue_s: how long the earliest request was held back after the client's clock began.
         problem: why the run as a whole is no measurement; None where it is one.
@@ -58,6 +59,7 @@ class ClientRun(NamedTuple):
     calls: list[ClientCall]
     summary: dict[str, float]
     duration_s: float | None
+    rounding_s: float = 0.0
     window_ns: tuple[int, int] | None = None
     queue_s: float = 0.0
     problem: str | None = None
