@@ -34,8 +34,8 @@ OWN_OPTIONS: dict[str, frozenset[str]] = {
         {
             "--model", "--url", "--endpoint-type", "--streaming", "--tokenizer", "--isl", "--osl",
             "--request-count", "--concurrency", "--random-seed", "--extra-inputs", "--ui",
-            "--no-gpu-telemetry", "--output-artifact-dir", "--request-timeout-seconds",
-            "--export-level",
+            "--no-gpu-telemetry", "--no-server-metrics", "--output-artifact-dir",
+            "--request-timeout-seconds", "--export-level",
         }
     ),
 }  # fmt: skip

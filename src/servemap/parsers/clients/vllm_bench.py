@@ -50,8 +50,9 @@ def parse(files: Mapping[str, bytes]) -> ClientRun:
 
 def parse_record(record: Mapping[str, Any], where: str) -> ClientRun:
     """Return the run of a decoded result; ParseError where its lists are missing or differ."""
-    lists = {name: record.get(name) for name in (*LISTS, *MORE_LISTS)}
-    lengths = {name: len(values) for name, values in lists.items() if isinstance(values, list)}
+    found = {name: record.get(name) for name in (*LISTS, *MORE_LISTS)}
+    lists = {name: values for name, values in found.items() if isinstance(values, list)}
+    lengths = {name: len(values) for name, values in lists.items()}
     missing = [name for name in LISTS if name not in lengths]
     if missing:
         raise ParseError(
@@ -61,15 +62,15 @@ def parse_record(record: Mapping[str, Any], where: str) -> ClientRun:
         said = ", ".join(f"{length} {name}" for name, length in lengths.items())
         raise ParseError(f"the lists of the result differ in length: {said}", where, REMEDY)
     calls = [
-        _call(index, {name: values[index] for name, values in lists.items() if values})
+        _call(index, {name: values[index] for name, values in lists.items()})
         for index in range(lengths["ttfts"])
     ]
-    starts = [
-        (call.start_s, seconds(sequence(lists["queue_times"])[index]))
-        for index, call in enumerate(calls)
-        if call.start_s is not None and lists["queue_times"]
+    held = [seconds(value) for value in lists.get("queue_times", [])]
+    arrivals = [
+        call.start_s - held_s
+        for call, held_s in zip(calls, held, strict=False)
+        if call.start_s is not None and held_s is not None
     ]
-    arrivals = [start - held for start, held in starts if held is not None]
     first = min((call.start_s for call in calls if call.start_s is not None), default=None)
     return ClientRun(
         calls,
