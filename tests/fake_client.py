@@ -1,6 +1,7 @@
 """A made-up Python whose `vllm bench serve` measures nothing: it writes what a test asks for.
 
-`make(folder, MODE)` gives the path to name in a campaign's `clients.vllm-bench.python`.
+`make(folder, MODE)` gives the path for a campaign's `clients.vllm-bench.python`. MODE is one of
+MODES, or `by-osl`, where the output length of the case chooses one.
 """
 
 import json
@@ -18,9 +19,11 @@ PROBED = {
 BEGIN = "Starting main benchmark run..."
 END = "============ Serving Benchmark Result ============"
 
+MODES = ("ok", "dies", "cut", "hang", "slow", "all-failed", "one-failed", "disagrees", "no-stamps")
+
 
 def make(folder: Path, mode: str = "ok") -> Path:
-    """Write the interpreter; modes are the branches of `main`."""
+    """Write the interpreter."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"python-{mode}"
     root = Path(__file__).parents[1]
@@ -77,25 +80,26 @@ def result(
 def main(mode: str, argv: list[str]) -> int:
     """Be the interpreter of an environment that has the client, more or less."""
     if argv[0] == "-c":
-        if mode == "missing":
-            print("No package metadata was found for vllm", file=sys.stderr)
-            return 1
         print(json.dumps(PROBED))
         return 0
     given = dict(pairwise(argv))
     out = Path(given["--result-dir"], given["--result-filename"])
     count = int(given["--num-prompts"])
+    isl, osl = int(given["--random-input-len"]), int(given["--random-output-len"])
+    if mode == "by-osl":
+        mode = MODES[osl - 2]
     print("INFO something before")
     print(BEGIN)
     start_s, duration_s = time.perf_counter(), 0.2
     if mode == "hang":
         time.sleep(600)
+    if mode == "slow":
+        start_s, duration_s = time.perf_counter(), 4.0
     if mode == "dies":
         print("ValueError: this is why", file=sys.stderr)
         return 3
     time.sleep(duration_s)
     failed = {"one-failed": 1, "all-failed": count}.get(mode, 0)
-    isl, osl = int(given["--random-input-len"]), int(given["--random-output-len"])
     record = result(count, isl, osl, start_s, duration_s, failed)
     if mode == "disagrees":
         record["mean_ttft_ms"] *= 1.01

@@ -97,11 +97,11 @@ def _podman() -> str | None:
 
 
 @cache
-def _vllm() -> str | None:
-    """The interpreter that has vLLM: `make vllm` puts it there."""
-    installed = Path(__file__).parents[1] / ".vllm" / "venv" / "bin" / "python"
-    python = os.environ.get("SERVEMAP_VLLM") or str(installed)
-    found = "import importlib.util as i, sys; sys.exit(i.find_spec('vllm') is None)"
+def _engine(package: str) -> str | None:
+    """The interpreter that has an engine or a client: `make vllm` and its like put it there."""
+    installed = Path(__file__).parents[1] / f".{package}" / "venv" / "bin" / "python"
+    python = os.environ.get(f"SERVEMAP_{package.upper()}") or str(installed)
+    found = f"import importlib.util as i, sys; sys.exit(i.find_spec({package!r}) is None)"
     if not Path(python).is_file() or subprocess.run([python, "-c", found]).returncode:
         return None
     return python
@@ -123,7 +123,18 @@ PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "podman": (_podman, "podman with runc, as root, runs no container here"),
     "sshd": (_sshd, "there is no sshd (package openssh-server)"),
     "shells": (_shells, "not all login shells are here (tcsh, fish, zsh, ksh, busybox)"),
-    "vllm": (_vllm, "no vLLM here: make vllm, or SERVEMAP_VLLM names the Python that has it"),
+    "vllm": (
+        lambda: _engine("vllm"),
+        "no vLLM here: make vllm, or SERVEMAP_VLLM names the Python that has it",
+    ),
+    "sglang": (
+        lambda: _engine("sglang"),
+        "no SGLang here: make sglang, or SERVEMAP_SGLANG names the Python that has it",
+    ),
+    "aiperf": (
+        lambda: _engine("aiperf"),
+        "no aiperf here: make aiperf, or SERVEMAP_AIPERF names the Python that has it",
+    ),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }
 
