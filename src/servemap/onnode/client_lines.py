@@ -13,18 +13,23 @@ MOST_BYTES = 4 * 2**20
 """What is kept of all lines; those beyond are only counted."""
 PIECE = 65536
 _ENDS = re.compile(rb"[\r\n]+")
+_ERROR = re.compile(r"\w*(?:Error|ERROR|Exception)\b")
+FRAMES = " \t─━│┃╭╮╰╯┏┓┗┛"
+"""What some programs draw around their last words."""
+LONGEST_WORDS = 300
 
 
 class Lines:
     """Reads a pipe into DIR/lines.jsonl and notes the first line that matches each pattern.
 
-    `marks` has, for each pattern that was met, the line's times; `last` is the newest line that is
-    not empty. A carriage return ends a line too, as progress bars use it.
+    `marks` has, for each pattern that was met, the line's times. A carriage return ends a line too,
+    as progress bars use it.
     """
 
     def __init__(self, out: str, epoch_ns: int, patterns: Dict[str, str]) -> None:
         self.marks: Dict[str, Dict[str, Any]] = {}
-        self.last = ""
+        self._first_error = ""
+        self._last = ""
         self._epoch_ns = epoch_ns
         self._patterns = {name: re.compile(pattern) for name, pattern in patterns.items()}
         self._file = open(os.path.join(out, "lines.jsonl"), "wb")  # noqa: SIM115 - closed by close()
@@ -63,6 +68,15 @@ class Lines:
         """Return how many lines came and how many were kept."""
         return {"seen": self._seen, "kept": self._kept}
 
+    def words(self) -> str:
+        """Return what tells best why a program failed: its last line, and the first error before.
+
+        A traceback ends with its error; of several processes the first one names the cause.
+        """
+        if self._first_error in ("", self._last):
+            return self._last
+        return "%s (first: %s)" % (self._last, self._first_error) if self._last else ""
+
     def close(self) -> Optional[str]:
         """Close the file; return what went wrong in writing it."""
         try:
@@ -80,7 +94,10 @@ class Lines:
             if name not in self.marks and pattern.search(text):
                 self.marks[name] = dict(stamp, text=text)
         self._seen += 1
-        self.last = text.strip()
+        said = text.strip(FRAMES)[:LONGEST_WORDS]
+        self._last = said or self._last
+        if not self._first_error and _ERROR.search(said):
+            self._first_error = said
         data = json.dumps(dict(stamp, text=text), separators=(",", ":")).encode("utf-8") + b"\n"
         if self._problem is None and self._size + len(data) <= MOST_BYTES:
             try:

@@ -161,10 +161,9 @@ class Job:
         assert process.stdout is not None
         self._lines.begin(process.stdout.fileno())
         ended_by = None
-        while ended_by is None and self._lines.read(POLL_S):
-            for name in self._lines.marks:
-                if name not in self._cpu:
-                    self._cpu[name] = _cpu_of(process.pid)
+        # A child of the client may keep the pipe open when the client is gone.
+        while ended_by is None and self._lines.read(POLL_S) and process.poll() is None:
+            self._note_cpu(process.pid)
             if self._signal:
                 ended_by = self._signal
             elif time.monotonic() > self._deadline_s:
@@ -175,7 +174,8 @@ class Job:
         if ended_by is not None:
             self._reasons.append(ended_by)
             _end(process)
-            self._lines.rest()
+        self._lines.rest()
+        self._note_cpu(process.pid)
         try:
             self._exit = process.wait(max(GRACE_S, self._deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -183,8 +183,13 @@ class Job:
             self._exit = _end(process)
         if self._exit and ended_by is None:
             how = "exit code %d" % self._exit if self._exit > 0 else "signal %d" % -self._exit
-            words = ": %s" % self._lines.last if self._lines.last else ""
-            self._reasons.append("%s ended with %s%s" % (client.name, how, words))
+            words = self._lines.words()
+            self._reasons.append("%s ended with %s: %s" % (client.name, how, words or "no word"))
+
+    def _note_cpu(self, pid: int) -> None:
+        for name in self._lines.marks:
+            if name not in self._cpu:
+                self._cpu[name] = _cpu_of(pid)
 
     def _environment(self) -> Dict[str, str]:
         environment = dict(os.environ)
@@ -271,7 +276,7 @@ def _cpu_of(pid: int) -> Cpu:
 
 def _window_cpu(cpu: Dict[str, Cpu], marks: Dict[str, Json]) -> Optional[Json]:
     """Return the processor time between the marks `begin` and `end`: of all, of the busiest."""
-    if "begin" not in cpu or "end" not in cpu:
+    if not cpu.get("begin") or not cpu.get("end"):
         return None
     used = [seconds - cpu["begin"].get(key, 0.0) for key, seconds in cpu["end"].items()]
     return {

@@ -105,6 +105,19 @@ def test_a_client_that_fails_says_why_in_its_last_words(tmp_path: Path) -> None:
     assert said["reasons"] == ["vllm-bench ended with exit code 1: no such option: --lengthy"]
 
 
+def test_the_first_error_is_told_beside_the_last_words(tmp_path: Path) -> None:
+    script = "print('│ KeyError: a │'); print('x Exception'); raise SystemExit('see log/a.txt')"
+    _, said = run(tmp_path, script)
+    assert said["reasons"] == [
+        "vllm-bench ended with exit code 1: see log/a.txt (first: KeyError: a)"
+    ]
+
+
+def test_a_client_that_says_nothing(tmp_path: Path) -> None:
+    _, said = run(tmp_path, "raise SystemExit(5)")
+    assert said["reasons"] == ["vllm-bench ended with exit code 5: no word"]
+
+
 def test_a_client_that_is_killed_is_said_to_be(tmp_path: Path) -> None:
     _, said = run(tmp_path, "import os; print('start'); os.kill(os.getpid(), 9)")
     assert said["reasons"] == ["vllm-bench ended with signal 9: start"]
@@ -141,14 +154,17 @@ def test_a_client_that_hangs_is_ended_with_all_its_children(tmp_path: Path) -> N
     assert left(f"load-{tmp_path.name}") == []
 
 
-def test_a_client_that_leaves_a_child_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("output", ["None", "subprocess.DEVNULL"], ids=["our pipe", "none"])
+def test_a_client_that_leaves_a_child_behind(tmp_path: Path, output: str) -> None:
     script = (
         "import subprocess, sys\n"
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
-        " start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        f" start_new_session=True, stdout={output}, stderr={output})\n"
+        "print('start')\n"
     )
     code, said = run(tmp_path, script)
-    assert (code, said["status"]) == (0, "ok")
+    assert (code, said["status"], said["reasons"]) == (0, "ok", [])
+    assert "begin" in said["marks"]
     assert left(f"load-{tmp_path.name}") == []
 
 
