@@ -14,7 +14,8 @@ from servemap.model.campaign import Campaign
 from servemap.model.checks import check
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "profiles/README.md", "docs/rerun.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "profiles/README.md", "docs/rerun.md",
+             "docs/clients.md"]  # fmt: skip
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")

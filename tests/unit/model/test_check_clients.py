@@ -57,6 +57,17 @@ def test_a_case_with_a_client_has_all_that_is_said_of_it() -> None:
     }
 
 
+def test_what_is_said_of_a_client_changes_the_cases_that_name_it_and_no_others() -> None:
+    def specs(python: str) -> list[str]:
+        clients = {"vllm-bench": {"python": python}}
+        plans = [checked(clients, client=name) for name in ("servemap", "vllm-bench")]
+        return [plan.spec_sha256("case", "baseline", "c") for plan in plans]
+
+    before, after = specs("/a"), specs("/b")
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
 def test_a_client_that_is_not_described() -> None:
     said = refusal(clients={}, client="aiperf")
     assert said.where == "cases.c.client"
