@@ -93,6 +93,8 @@ def check_summary(run: ClientRun, client: str) -> tuple[Check, dict[str, Any]]:
         check = Check(CHECK, worst.difference, limit, worst.difference <= limit, note)
     return check, {
         "client": client,
+        "source": f"times and tokens of requests as {client} took them; percentiles and rates over "
+        "them by servemap's definitions",
         "read_from": table["version"],
         "definitions": table["definitions"],
         "figures": {one.name: one.said for one in compared}

@@ -14,6 +14,7 @@ import yaml
 
 from servemap.analysis.requests import Request
 from servemap.model.errors import ConfigError
+from servemap.parsers.clients.records import FLAG_AS_ASKED
 from servemap.parsers.values import integer, mapping, number, text
 from servemap.telemetry.align import Coverage
 
@@ -112,7 +113,9 @@ def _check_input(ok: Sequence[Request], limit: float, tolerance: float) -> Check
         if r.input_planned is not None and r.input_tokens is not None
     ]
     if not known:
-        return Check(name, None, limit, None, "the server counted no prompt")
+        asked = any(FLAG_AS_ASKED in r.flags for r in ok)
+        note = "the client asks for no counts" if asked else "the server counted no prompt"
+        return Check(name, None, limit, None, note)
     wrong = [
         (planned, actual)
         for planned, actual in known
