@@ -67,6 +67,7 @@ def test_a_command_says_all_of_the_case(name: str, tmp_path: Path) -> None:
     bodies = [v for v in said.values() if v.startswith("{")]
     assert json.loads(bodies[0]) == {"ignore_eos": True, "temperature": 0.5}
     assert "/out/client" in " ".join(argv)
+    assert spec["client"]["env"]["no_proxy"] == "h", "it goes straight to its target"
     assert spec["client"]["env"].items() >= {"PYTHONUNBUFFERED": "2", "A": "b"}.items()
     path = tmp_path / "load.json"
     path.write_text(json.dumps(spec))

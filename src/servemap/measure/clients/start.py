@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from servemap.engines.base import on_node
 from servemap.measure.clients import aiperf, sglang_bench, vllm_bench
@@ -12,6 +13,9 @@ ADAPTERS: dict[str, Adapter] = {
     "sglang-bench": sglang_bench.ADAPTER,
     "aiperf": aiperf.ADAPTER,
 }
+
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+"""Else a client's lines would come when its buffer is full, long after they were said."""
 
 # perf_counter tells whether the client's own stamps are of the machine's monotonic clock.
 _PROBE = (
@@ -58,11 +62,11 @@ def client_spec(
         request=load["request"],
         folder=folder,
     )
+    host = urlsplit(load["url"]).hostname or ""
     return {
         "name": client["name"],
         "argv": [python, *adapter.words(order), *client["args"]],
-        # Else its lines would come when its buffer is full, long after they were said.
-        "env": {"PYTHONUNBUFFERED": "1", **adapter.env, **client["env"]},
+        "env": {**UNBUFFERED, "no_proxy": host, "NO_PROXY": host, **adapter.env, **client["env"]},
         "cwd": folder,
         "probe": [python, "-c", _PROBE.format(package=adapter.package)],
         "marks": dict(adapter.marks),
