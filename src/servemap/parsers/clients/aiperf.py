@@ -4,8 +4,8 @@
 a value and a unit each, `error`), warm-up among them; `profile_export_aiperf.json` is the summary,
 not written where every request failed. Begin and end of each phase stand in `phase_manifest.json`,
 which is written where there are several; of a single one the summary tells them, to the microsecond
-and in the zone that the client ran in, which is UTC here. is counted with the
-client's own tokenizer, `usage_*` are the server's.
+and in the zone that the client ran in, which is UTC here. `output_sequence_length` is counted with
+the client's own tokenizer, `usage_*` are the server's.
 """
 
 from collections.abc import Mapping
