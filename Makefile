@@ -1,14 +1,15 @@
 # make demo: a whole campaign on this machine. make test: what CI runs. make lab: a campaign on two
 # machines over ssh, in namespaces of this one (root). make demo-vllm: one with vLLM's build for CPUs
 # (CPython 3.11, x86_64; 2.5 GB), which make vllm installs. make demo-sglang: one with SGLang on the
-# processor (the same; 3.4 GB), which make sglang installs. All set up what is missing.
+# processor (the same; 3.4 GB), which make sglang installs. make demo-clients: one case with the load
+# clients of vLLM, SGLang and NVIDIA (make aiperf, 0.8 GB). All set up what is missing.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
 
-.PHONY: demo demo-vllm demo-sglang vllm sglang lab test lint bench clean
+.PHONY: demo demo-vllm demo-sglang demo-clients vllm sglang aiperf lab test lint bench clean
 
 $(VENV)/.base: requirements/base.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -64,6 +65,18 @@ demo-sglang: .sglang/.installed .sglang/model
 	$(BIN)/snakemake --cores $(CORES) --quiet all --configfile config/sglang.yaml
 	$(BIN)/servemap table sglang
 
+.aiperf/.installed: requirements/aiperf.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "aiperf is locked for Python 3.11: make PYTHON=python3.11 aiperf")'
+	test -x .aiperf/venv/bin/python || $(PYTHON) -m venv .aiperf/venv
+	.aiperf/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/aiperf.txt
+	touch $@
+
+aiperf: .aiperf/.installed
+
+demo-clients: .demo/tiny.gguf .vllm/.installed .vllm/model .sglang/.installed .aiperf/.installed
+	$(BIN)/snakemake --cores $(CORES) --quiet all --configfile config/clients.yaml
+	$(BIN)/servemap table clients
+
 # The tests' own harness makes the machines, so pytest and its like are needed.
 lab: $(VENV)/.dev
 	$(BIN)/python -m tests.lab .lab
@@ -84,4 +97,4 @@ bench: $(VENV)/.base
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .demo .lab .vllm .sglang .snakemake
+	rm -rf $(VENV) .demo .lab .vllm .sglang .aiperf .snakemake

@@ -98,7 +98,7 @@ def _podman() -> str | None:
 
 @cache
 def _engine(package: str) -> str | None:
-    """The interpreter that has an engine: `make vllm` and `make sglang` put it there."""
+    """The interpreter that has an engine or a client: `make vllm` and its like put it there."""
     installed = Path(__file__).parents[1] / f".{package}" / "venv" / "bin" / "python"
     python = os.environ.get(f"SERVEMAP_{package.upper()}") or str(installed)
     found = f"import importlib.util as i, sys; sys.exit(i.find_spec({package!r}) is None)"
@@ -130,6 +130,10 @@ PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "sglang": (
         lambda: _engine("sglang"),
         "no SGLang here: make sglang, or SERVEMAP_SGLANG names the Python that has it",
+    ),
+    "aiperf": (
+        lambda: _engine("aiperf"),
+        "no aiperf here: make aiperf, or SERVEMAP_AIPERF names the Python that has it",
     ),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }

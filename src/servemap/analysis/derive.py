@@ -1,11 +1,11 @@
 """One repeat's raw files to requests.parquet, telemetry.parquet and metrics.json."""
 
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from servemap.analysis.definitions import definitions
 from servemap.analysis.foreign import check_foreign_load
+from servemap.analysis.load_records import NO_REQUESTS, read_load
 from servemap.analysis.metrics import (
     CONTROL,
     INJECTED,
@@ -14,7 +14,7 @@ from servemap.analysis.metrics import (
     segment_figures,
     token_counts,
 )
-from servemap.analysis.requests import Requests, parse_requests
+from servemap.analysis.requests import Requests
 from servemap.analysis.store import requests_table, telemetry_table, write_table
 from servemap.analysis.telemetry import Telemetry, engine_cache_hit_rate, read_telemetry
 from servemap.analysis.verdict import (
@@ -29,13 +29,10 @@ from servemap.analysis.verdict import (
 from servemap.model.canon import file_sha256, write_json_atomic
 from servemap.model.errors import ParseError
 from servemap.model.files import read_json_value
-from servemap.parsers.jsonl import read_jsonl
-from servemap.parsers.records import skip_summary
 from servemap.parsers.values import integer, mapping, number, sequence, text
 from servemap.telemetry.align import Segment
 from servemap.telemetry.clock import load_times
 
-_EMPTY_REQUESTS = Requests([], 0, 0, [])
 _EMPTY_TELEMETRY = Telemetry([], [], {}, {})
 _ERRORS_SHOWN = 20
 _ERROR_LENGTH = 500
@@ -69,7 +66,7 @@ def derive_attempt(repeat_dir: Path, options: dict[str, Any]) -> None:
         derived = _derive(repeat_dir, meta, options)
     except Exception as error:  # noqa: BLE001 - one bad file must not stop the campaign's report
         what = error.what if isinstance(error, ParseError) else f"{type(error).__name__}: {error}"
-        derived = _Derived(_EMPTY_REQUESTS, _EMPTY_TELEMETRY, _failed(meta, what))
+        derived = _Derived(NO_REQUESTS, _EMPTY_TELEMETRY, _failed(meta, what))
     attempt = integer(meta.get("attempt"))
     requests = requests_table(derived.requests.rows)
     write_table(repeat_dir / "requests.parquet", requests, attempt)
@@ -86,14 +83,15 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     folder = repeat_dir / "attempts" / f"{attempt:03d}"
     status = text(meta.get("status"))
     if status == "not_run":
-        return _Derived(_EMPTY_REQUESTS, _EMPTY_TELEMETRY, _unmeasured(meta, "not_run", {}))
+        return _Derived(NO_REQUESTS, _EMPTY_TELEMETRY, _unmeasured(meta, "not_run", {}))
     _verify(folder, mapping(meta.get("files")))
     client = _read_object(folder / "raw/client.json", status != "ok")
     load = _read_object(folder / "raw/load.json", status != "ok")
     clock = mapping(meta.get("clock"))
     load_node = text(mapping(meta.get("spec")).get("load_node")) or ""
     to_head = load_times(folder / "raw", client, load_node, clock)
-    requests, skipped = _requests(folder, client, to_head, status != "ok")
+    found = read_load(folder / "raw", client, load, to_head, whole=status == "ok")
+    requests = found.requests
     segments = _segments(meta)
     telemetry = read_telemetry(
         folder / "raw/telemetry",
@@ -110,19 +108,19 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     slo = _numbers(case.get("slo") or options.get("slo"))
     injected = _injected_streams(load)
     figures = [segment_figures(s, requests.rows, injected, weights, slo) for s in segments]
-    sent = integer(mapping(client.get("counts")).get("sent"))
     fixed = mapping(load.get("request")).get("ignore_eos") is True
     checks = [
         Check("segments", len(segments), 1, len(segments) > 0),
         *check_requests(
             requests.rows,
-            sent,
+            found.sent,
             fixed,
             _cache_planned(case),
             engine_cache_hit_rate(telemetry.rows),
             limits,
         ),
         *check_client(client, requests.rows, limits),
+        *found.checks,
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
         *check_clocks(clock, limits),
         *check_foreign_load(telemetry.rows, segments, client, limits),
@@ -136,7 +134,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         **_head(meta),
         "verdict": outcome,
         "reasons": reasons,
-        "derive": {"status": "ok", "error": None, "skipped": skipped | telemetry.skipped},
+        "derive": {"status": "ok", "error": None, "skipped": found.skipped | telemetry.skipped},
         "checks": [check._asdict() for check in checks],
         "tokens": token_counts(requests.rows),
         "warmup": {"ok": requests.warmup_ok, "failed": requests.warmup_failed},
@@ -148,6 +146,8 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         "weights": weights,
         "slo": slo,
     }
+    if found.summary is not None:
+        metrics["client_summary"] = found.summary
     return _Derived(requests, telemetry, metrics)
 
 
@@ -194,33 +194,6 @@ def _verify(folder: Path, files: dict[str, Any]) -> None:
                 str(path),
                 "restore it or run the case again",
             )
-
-
-def _requests(
-    folder: Path, client: dict[str, Any], to_head: Callable[[int], int], optional: bool
-) -> tuple[Requests, dict[str, list[str]]]:
-    path = folder / "raw/requests.jsonl"
-    if not path.is_file():
-        if optional:
-            return _EMPTY_REQUESTS, {}
-        raise ParseError("requests.jsonl is missing", str(path), "run the case again")
-    content = read_jsonl(path)
-    overlaps: dict[str, list[tuple[int, int]]] = {}
-    for item in sequence(client.get("segments")):
-        fields = mapping(item)
-        pairs = [(integer(p[0]), integer(p[1])) for p in _pairs(fields.get("overlaps"))]
-        overlaps[text(fields.get("name")) or "main"] = [
-            (to_head(begin), to_head(end))
-            for begin, end in pairs
-            if begin is not None and end is not None
-        ]
-    requests = parse_requests(content.lines, overlaps, to_head)
-    skipped = skip_summary([*content.skipped, *requests.skipped])
-    return requests, {"requests.jsonl": skipped} if skipped else {}
-
-
-def _pairs(value: Any) -> list[list[Any]]:
-    return [pair for pair in sequence(value) if isinstance(pair, list) and len(pair) == 2]
 
 
 def _segments(meta: dict[str, Any]) -> list[Segment]:

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from servemap.analysis.verdict import Check
-from servemap.parsers.values import integer, number
+from servemap.parsers.values import integer, mapping, number
 from servemap.telemetry.align import AlignedRow, Segment
 
 CONTENDED_PERCENT = 85.0
@@ -61,6 +61,10 @@ def _check(
 
 def _client_cores(client: Mapping[str, Any]) -> float:
     """Return the load client's own use of processor time, in cores."""
+    window = mapping(client.get("window_cpu"))
+    used, seconds = number(window.get("cpu_s")), number(window.get("seconds"))
+    if used is not None and seconds:
+        return used / seconds
     cpu = number(client.get("cpu_s"))
     began, ended = integer(client.get("started_ns")), integer(client.get("ended_ns"))
     if cpu is None or began is None or ended is None or ended <= began:

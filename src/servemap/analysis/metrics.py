@@ -76,7 +76,7 @@ def figures(
         "ok": len(ok),
         "failed": sum(r.status == "failed" for r in requests),
         "timed_out": sum(r.status == "timed_out" for r in requests),
-        "retried": sum((r.attempts or 1) > 1 for r in requests),
+        "retried": _retried(requests),
         "tokens": tokens,
         "request_s": rate(len(ok)),
         "input_tok_s": rate(given),
@@ -246,6 +246,12 @@ def pick(block: Figures | None, path: str) -> float | None:
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value if isinstance(value, int | float) else None
+
+
+def _retried(requests: Sequence[Request]) -> int | None:
+    """Return how many requests took more than one try; None where the client tells of none."""
+    tries = [r.attempts for r in requests]
+    return None if tries and not any(tries) else sum((n or 1) > 1 for n in tries)
 
 
 def _total(values: list[int | None]) -> int | None:

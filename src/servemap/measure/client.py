@@ -37,11 +37,16 @@ class Look:
 def start_client(
     node: Node, spec: dict[str, Any], folder: str, env: Mapping[str, str]
 ) -> ProcessId:
-    """Start the load client on a node; it finishes its work also without this process."""
+    """Start the load client on a node; it finishes its work also without this process.
+
+    A spec with a `client` has a client of others run, see `onnode.run_client`.
+    """
     spec_path = f"{folder}/load.json"
     node.write_text(spec_path, json.dumps(spec, indent=1))
     return node.spawn(
-        node.agent_argv("bench", "--spec", spec_path, "--out", folder),
+        node.agent_argv(
+            "run-client" if "client" in spec else "bench", "--spec", spec_path, "--out", folder
+        ),
         log=f"{folder}/client.log",
         env=env,
     )

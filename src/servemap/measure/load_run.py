@@ -8,6 +8,8 @@ from typing import Any
 
 from servemap.engines.registry import get_adapter
 from servemap.measure.client import MARGIN_S, Look, start_client, wait_client
+from servemap.measure.clients.outcome import FOLDER, completed
+from servemap.measure.clients.start import client_spec
 from servemap.measure.clocks import Measured, clock_records, read_clock
 from servemap.measure.collect import (
     await_collectors,
@@ -21,7 +23,7 @@ from servemap.measure.collect import (
 )
 from servemap.measure.ending import end_others
 from servemap.measure.folders import bring, know_folders, raw_on
-from servemap.measure.job import Job
+from servemap.measure.job import Job, resolved
 from servemap.measure.load import load_spec
 from servemap.measure.own_record import on_head, own_record
 from servemap.measure.reasons import client_reasons, full_disks, server_down, server_reasons
@@ -139,6 +141,15 @@ def start_load(
         load_id=load_id,
     )
     folder = raw_on(context, load_node, attempt, load_id)
+    if "client" in case:
+        spec["client"] = client_spec(
+            case,
+            spec,
+            engine=context.server(job.variant).engine,
+            model_path=context.plan.campaign.model.path,
+            folder=f"{folder}/{FOLDER}",
+            workdir=context.paths_from(load_node),
+        )
     env = mark(load_id, context.workdir(load_node))
     client = start_client(context.nodes[load_node], spec, folder, env)
     attempt.note({"client": asdict(client), "clocks": clocks, "fallback": fallback})
@@ -199,6 +210,8 @@ def finish_load(
     clock = clock_records(load.clocks, clocks, plan.head, telemetry)
     offsets = [measured[plan.load_node]["offset_ns"] for measured in (load.clocks, clocks)]
     own, foreign = own_record(attempt, load.id, offsets)
+    if own is not None and "client" in own:
+        own = completed(own, attempt.raw, resolved(context, job)["num_prompts"])
     result = on_head(attempt, own, plan.load_node, clock) if own is not None else None
     reasons = [*([early] if early else []), *lost]
     reasons += server_reasons(context, job.variant, attempt, served, result, patience)
@@ -215,6 +228,7 @@ def finish_load(
         "reasons": reasons,
         "segments": (result or {}).get("segments", []),
         "counts": (result or {}).get("counts"),
+        **_client_facts(result or {}),
         "clock": clock,
         "collectors": records,
         "away_s": dict(patience.away_s),
@@ -225,6 +239,13 @@ def finish_load(
             "fetch_s": brought - stopped,
         },
     }
+
+
+def _client_facts(result: dict[str, Any]) -> dict[str, Any]:
+    """Return what the attempt's record says of a client of others; nothing of servemap's own."""
+    if "client" not in result:
+        return {}
+    return {"client": {**result["client"], "window_cpu": result.get("window_cpu")}}
 
 
 def _look(

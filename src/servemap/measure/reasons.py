@@ -73,8 +73,11 @@ def client_reasons(
         none = foreign or "the load client left no record"
         return [f"{none}{words}; see {attempt.raw / 'client.log'}"]
     reasons = list(result.get("reasons", [])) if result.get("status") != "ok" else []
+    if "client" in result and result.get("counts") is None:
+        # A client of others that did not come so far that its requests could be counted.
+        return reasons
     if not (result.get("counts") or {}).get("ok"):
-        classes = error_classes(attempt.raw)
+        classes = result["errors"] if "client" in result else error_classes(attempt.raw)
         named = ", ".join(f"{count} x {name}" for name, count in sorted(classes.items()))
         reasons.append(f"no request succeeded ({named or 'none was answered'})")
     return reasons

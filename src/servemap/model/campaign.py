@@ -14,6 +14,7 @@ from servemap.model.cases import (
     Policy,
     Scale,
 )
+from servemap.model.clients import ClientName, ClientSpec
 from servemap.model.server_spec import ModelSpec, NodeSpec, ServerSpec
 
 NotNegative = Annotated[float, Field(ge=0)]
@@ -133,6 +134,9 @@ class Campaign(Model):
     variants: list[Variant] = Field([Variant(id="baseline")], min_length=1)
     grids: list[Grid] = []
     cases: list[CaseSpec] = Field(min_length=1)
+    clients: dict[ClientName, ClientSpec] = Field(
+        {}, description="Load clients of others that cases may name."
+    )
     baselines: list[BaselineSpec] = []
     phases: list[PhaseSpec] = Field(min_length=1)
     collectors: dict[Slug, CollectorSetting] = {}

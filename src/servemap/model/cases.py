@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from servemap.model.base import Length, Model, PhaseName, Slug
+from servemap.model.clients import OWN, ClientName
 
 WEEK_S = 7 * 24 * 3600
 
@@ -53,6 +54,9 @@ class FixedCase(CaseBase):
         0, description="Whole waves are repeated until the window is at least this long."
     )
     fallback: Fallback | None = None
+    client: Literal["servemap"] | ClientName = Field(
+        OWN, description="Load client that sends the requests; the campaign's `clients` has it."
+    )
 
 
 class Background(Model):

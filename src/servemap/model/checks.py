@@ -8,6 +8,7 @@ from typing import Any
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.check_clients import check_clients
 from servemap.model.check_grids import check_grids
 from servemap.model.check_nodes import check_nodes, known
 from servemap.model.check_server import check_server
@@ -55,6 +56,7 @@ def check(campaign: Campaign) -> None:
         _check_variant(campaign, variant)
     for case in campaign.cases:
         _check_lengths(campaign, case)
+    check_clients(campaign, [case for case in campaign.cases if isinstance(case, FixedCase)])
     _check_phases(campaign)
 
 

@@ -10,6 +10,7 @@ from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import file_sha256
 from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.clients import OWN
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import PatchSpec, ServerSpec
 from servemap.model.wording import say_problems
@@ -84,11 +85,15 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
     """Return a case with every length in tokens: what the load client is asked to do.
 
     Planning keys (`repeats`, `expected_s`, `expect`) are left out: they do not change what is
-    measured, so changing them reruns nothing.
+    measured, so changing them reruns nothing. `client` is there only where it is not servemap's
+    own, with its name and all that the campaign says of it, so that older specs stay what they are.
     """
     per_k = campaign.scale.tokens_per_k
     data = case.model_dump(mode="json", exclude={"repeats", "expected_s", "expect"})
     if isinstance(case, FixedCase):
+        name = data.pop("client")
+        if name != OWN:
+            data["client"] = {"name": name, **campaign.clients[name].model_dump(mode="json")}
         data["num_prompts"] = case.num_prompts or case.concurrency
         parts = [data] + ([data["fallback"]] if data["fallback"] else [])
     else:

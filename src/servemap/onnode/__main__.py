@@ -18,6 +18,7 @@ COMMANDS = {
     "holders": ("holders", "main"),
     "patch": ("patch", "main"),
     "patch-notes": ("patch_notes", "main"),
+    "run-client": ("run_client", "main"),
     "segments": ("segments", "main"),
     "spawn": ("spawn", "main"),
     "supervise": ("supervise", "main"),

@@ -108,6 +108,10 @@ _FLAG_MEANINGS = {
     "first_token_not_visible": "no event showed the token: TTFT is an upper bound",
     "no_usage": "the server sent no token counts",
     "prompt_tokens_differ": "the server counted another prompt length than was asked",
+    "output_tokens_as_asked": "the client counts no tokens: what was asked for stands",
+    "output_tokens_of_own_tokenizer": "no token counts were sent: the client counted the text",
+    "counted_without_a_token": "the client calls it a success though no token came: failed here",
+    "start_not_known": "the client does not save when it sent a request",
     "event_times_run_backwards": "the events' times are not in order: no latency is given",
 }
 

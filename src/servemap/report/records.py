@@ -114,7 +114,8 @@ def meanings() -> Section:
     content = definitions()
     rows = [[Cell(name), Cell(meaning)] for name, meaning in content["figures"].items()]
     note = (
-        "All latencies are the client's clock, all token counts the server's own usage. "
+        "All latencies are the client's clock, all token counts the server's own usage; what other "
+        "load clients mean stands in the section on them. "
         f"Definitions version {content['version']}."
     )
     return Section("definitions", "Definitions", [note], [Table(["Figure", "Meaning"], rows)])

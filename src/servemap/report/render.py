@@ -9,7 +9,7 @@ from typing import Any
 import servemap
 from servemap.model.canon import write_text_atomic
 from servemap.parsers.values import text
-from servemap.report import effects, environment, gaps, plots, records, results, servers
+from servemap.report import clients, effects, environment, gaps, plots, records, results, servers
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
 from servemap.report.markdown import to_markdown
@@ -73,6 +73,7 @@ def build(run: Run, partial: bool) -> Document:
                 plots=[*plots.throughput_plots(run), *plots.latency_plots(run)],
             ),
             results.spread(run),
+            *filter(None, [clients.clients(run)]),
             effects.interference(run),
             effects.telemetry(run, drawn, left_out),
             records.baselines(run),

@@ -27,6 +27,7 @@ from servemap.server.events import read_events
 from servemap.server.launch.served import Served
 from servemap.server.locks import describe_self
 from servemap.server.not_run import NotRunError
+from tests.fake_client import make
 from tests.fakes import campaign
 from tests.far_nodes import FlakyNode
 
@@ -50,12 +51,16 @@ class Lab:
         self.at_request: Callable[[], None] = lambda: None
         monkeypatch.setattr(case, "ensure_server", self.ensure)
 
-    def context(self, load_node: str = "head", fallback: bool = False, **policy: Any) -> Context:
+    def context(
+        self, load_node: str = "head", fallback: bool = False, client: str = "", **policy: Any
+    ) -> Context:
         case: dict[str, Any] = {
             "id": "c", "isl": 8, "osl": 8, "concurrency": 2, "num_prompts": 8, "warmup": "none",
         }  # fmt: skip
         if fallback:
             case["fallback"] = {"isl": 4, "on": ["context"]}
+        if client:
+            case["client"] = "vllm-bench"
         context = load_context(campaign(
             nodes=[{"id": "head", "address": "10.0.0.1"},
                    {"id": "worker", "role": "worker", "address": "10.0.0.2"}],
@@ -66,6 +71,7 @@ class Lab:
             baselines=[],
             phases=[{"id": "phase1", "cases": ["c"]}],
             cases=[case],
+            clients={"vllm-bench": {"python": client}} if client else {},
             collectors={"proc": {"interval_s": 0.05}},
             policy={"lost_node_s": 20, **policy},
         ))  # fmt: skip
@@ -162,6 +168,29 @@ def test_a_second_load_at_shorter_lengths_has_folders_of_its_own(lab: Lab) -> No
     requests = (folder(context) / "raw/requests.jsonl").read_text().splitlines()
     assert {json.loads(line)["status"] for line in requests} == {"ok"}
     assert not there(context, "worker").exists()
+
+
+@pytest.mark.parametrize("load_node", ["head", "worker"])
+def test_the_files_of_another_load_client_come_home(lab: Lab, load_node: str) -> None:
+    """Simulated: the clock of the client's node is an hour ahead."""
+    skew = lab.home / "skew"
+    skew.write_text(str(HOUR_NS))
+    node = lab.head if load_node == "head" else lab.worker
+    node.env = {"SERVEMAP_CLOCK_SKEW_FILE": str(skew)}
+    context = lab.context(load_node, client=str(make(lab.home / "client")))
+    meta = run(context)
+    assert (meta["status"], meta["reasons"]) == ("ok", [])
+    assert {"raw/client.json", "raw/lines.jsonl", "raw/client/result.json"} <= set(meta["files"])
+    assert not there(context, load_node).exists()
+    assert not any(n.alive(process) for n in (lab.head, lab.worker) for _, process in n.started)
+    (segment,) = meta["segments"]
+    ahead_ns = 0 if load_node == "worker" else HOUR_NS
+    assert meta["started_ns"] < segment["start_ns"] - ahead_ns < meta["ended_ns"]
+    assert segment["error_ns"] >= meta["clock"][load_node]["error_ns"]
+    derive_attempt(output(context).parent, {})
+    rows = read_table(output(context).parent / "requests.parquet", 1).to_pylist()
+    assert len(rows) == 8
+    assert {row["sent_ns"] for row in rows} == {segment["start_ns"]}, "on the head's clock too"
 
 
 def test_the_client_goes_straight_to_its_target(lab: Lab) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from servemap.model import campaign, cases, server_spec
+from servemap.model import campaign, cases, clients, server_spec
 from servemap.model.base import Model
 
 README = Path(__file__).parents[3] / "config/README.md"
@@ -36,6 +36,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "cases (kind mixed)": cases.MixedCase,
     "cases.background": cases.Background,
     "cases.inject": cases.Inject,
+    "clients": clients.ClientSpec,
     "baselines": cases.BaselineSpec,
     "phases": cases.PhaseSpec,
     "phases.captures": cases.CaptureSpec,
