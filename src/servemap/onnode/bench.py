@@ -12,10 +12,11 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
+from .checked import SpecError
 from .load_output import WriteError, write_json
 from .load_prompts import parse_target
 from .load_run import Run
-from .load_spec import LoadSpec, SpecError, load_spec, parse_spec
+from .load_spec import LoadSpec, load_spec, parse_spec
 from .load_summary import say_no_success, summary_lines, vocab_hint
 
 

@@ -10,7 +10,7 @@ import random
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
-from .load_spec import SpecError
+from .checked import SpecError
 
 
 class Target(NamedTuple):

@@ -5,15 +5,12 @@ A LoadSpec is JSON (`schema: 1`); every error names the key, the value and the r
 
 import json
 import re
-from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from .checked import MAX_COUNT, Table, read_json, refuse, seconds
 
 SCHEMA = 1
-MAX_COUNT = 10_000_000
 RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stream", "n")
-
-
-class SpecError(Exception):
-    """The specification asks for something that cannot be sent; one line for people."""
 
 
 class Stream(NamedTuple):
@@ -58,21 +55,14 @@ class LoadSpec(NamedTuple):
 
 def load_spec(path: str) -> LoadSpec:
     """Read and check the specification in the file `path`; raises SpecError."""
-    try:
-        with open(path, encoding="utf-8") as handle:
-            raw = json.load(handle)
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise SpecError(f"{path}: is not JSON ({error})") from error
-    return parse_spec(raw)
+    return parse_spec(read_json(path))
 
 
 def parse_spec(raw: Any) -> LoadSpec:
     """Check a decoded specification; raises SpecError naming the first bad key."""
-    top = _Table(raw, "")
+    top = Table(raw, "")
     if top.get("schema") != SCHEMA:
-        _refuse("schema", top.get("schema"), f"this client reads schema {SCHEMA}")
+        refuse("schema", top.get("schema"), f"this client reads schema {SCHEMA}")
     spec = LoadSpec(
         url=top.text("url"),
         endpoint=top.text("endpoint", "/v1/completions"),
@@ -90,9 +80,9 @@ def parse_spec(raw: Any) -> LoadSpec:
     )
     top.finish()
     if not spec.endpoint.startswith("/"):
-        _refuse("endpoint", spec.endpoint, "give the path, e.g. /v1/completions")
+        refuse("endpoint", spec.endpoint, "give the path, e.g. /v1/completions")
     if spec.endpoint.rstrip("/").endswith("/chat/completions"):
-        _refuse(
+        refuse(
             "endpoint",
             spec.endpoint,
             "chat endpoints take no token-id prompts, without which the input length "
@@ -101,92 +91,39 @@ def parse_spec(raw: Any) -> LoadSpec:
     return spec
 
 
-def _refuse(where: str, value: Any, remedy: str) -> NoReturn:
-    shown = json.dumps(value, default=repr)
-    raise SpecError(f"{where or 'load spec'}: {shown[:80]} is refused: {remedy}")
-
-
-class _Table:
-    """A JSON object whose keys are taken one by one, so that unknown ones are noticed."""
-
-    def __init__(self, raw: Any, where: str) -> None:
-        self.where = where
-        if not isinstance(raw, dict):
-            _refuse(where, raw, "give an object")
-        self.left: Dict[str, Any] = dict(raw)
-
-    def key(self, name: str) -> str:
-        return f"{self.where}.{name}" if self.where else name
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self.left.pop(name, default)
-
-    def text(self, name: str, default: Optional[str] = None) -> str:
-        value = self.get(name, default)
-        if not isinstance(value, str) or not value or not value.isprintable():
-            _refuse(self.key(name), value, "give a printable text that is not empty")
-        return value
-
-    def optional_text(self, name: str) -> Optional[str]:
-        return self.text(name) if self.left.get(name) is not None else self.get(name)
-
-    def whole(self, name: str) -> int:
-        value = self.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
-            _refuse(self.key(name), value, f"give a whole number from 1 to {MAX_COUNT}")
-        return value
-
-    def number(
-        self, name: str, default: Optional[float] = None, above: Optional[float] = None
-    ) -> float:
-        return _seconds(self.get(name, default), self.key(name), above)
-
-    def finish(self) -> None:
-        for name, value in self.left.items():
-            _refuse(self.key(name), value, "this key is not known; remove it")
-
-
-def _seconds(value: Any, where: str, above: Optional[float] = None) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        _refuse(where, value, "give a number of seconds")
-    if not 0 <= value < 1e7 or (above is not None and value <= above):
-        _refuse(where, value, "give a number of seconds in range")
-    return float(value)
-
-
 def _vocab(raw: Any) -> Tuple[int, int]:
     good = isinstance(raw, list) and len(raw) == 2 and all(type(value) is int for value in raw)
     if not good or not 0 <= raw[0] < raw[1] - 1 <= MAX_COUNT:
-        _refuse("vocab", raw, "give [LO, HI) with at least two token ids")
+        refuse("vocab", raw, "give [LO, HI) with at least two token ids")
     return raw[0], raw[1]
 
 
 def _request(raw: Any) -> Dict[str, Any]:
     if not isinstance(raw, dict):
-        _refuse("request", raw, "give an object of extra body fields")
+        refuse("request", raw, "give an object of extra body fields")
     for name in RESERVED:
         if name in raw:
-            _refuse(f"request.{name}", raw[name], "the client sets this field itself")
+            refuse(f"request.{name}", raw[name], "the client sets this field itself")
     try:
         json.dumps(raw, allow_nan=False)
     except ValueError:
-        _refuse("request", raw, "JSON has no NaN and no infinity")
+        refuse("request", raw, "JSON has no NaN and no infinity")
     options = raw.get("stream_options", {})
     if not isinstance(options, dict):
-        _refuse("request.stream_options", options, "give an object")
+        refuse("request.stream_options", options, "give an object")
     return raw
 
 
 def _warmup(raw: Any) -> Optional[Segment]:
     if raw is None:
         return None
-    table = _Table(raw, "warmup")
+    table = Table(raw, "warmup")
     stream = _closed(table, "warmup")
     table.finish()
     return Segment("warmup", (stream,))
 
 
-def _closed(table: _Table, name: str) -> Stream:
+def _closed(table: Table, name: str) -> Stream:
     return Stream(
         name=name,
         kind="closed",
@@ -200,17 +137,17 @@ def _closed(table: _Table, name: str) -> Stream:
 
 def _segments(raw: Any) -> Tuple[Segment, ...]:
     if not isinstance(raw, list) or not raw:
-        _refuse("segments", raw, "give a list with at least one segment")
+        refuse("segments", raw, "give a list with at least one segment")
     segments: List[Segment] = []
     for index, item in enumerate(raw):
         where = f"segments[{index}]"
-        table = _Table(item, where)
+        table = Table(item, where)
         name = _name(table)
         streams = table.get("streams")
         if not isinstance(streams, list) or not streams:
-            _refuse(f"{where}.streams", streams, "give a list with at least one stream")
+            refuse(f"{where}.streams", streams, "give a list with at least one stream")
         parsed = tuple(
-            _stream(_Table(stream, f"{where}.streams[{number}]"))
+            _stream(Table(stream, f"{where}.streams[{number}]"))
             for number, stream in enumerate(streams)
         )
         _distinct([stream.name for stream in parsed], f"{where}.streams")
@@ -220,7 +157,7 @@ def _segments(raw: Any) -> Tuple[Segment, ...]:
     return tuple(segments)
 
 
-def _stream(table: _Table) -> Stream:
+def _stream(table: Table) -> Stream:
     name = _name(table)
     kind = table.get("kind")
     if kind == "closed":
@@ -228,8 +165,8 @@ def _stream(table: _Table) -> Stream:
     elif kind == "at":
         times = table.get("at_s")
         if not isinstance(times, list) or not times:
-            _refuse(table.key("at_s"), times, "give a list of seconds after the segment's start")
-        offsets = tuple(sorted(_seconds(time, table.key("at_s")) for time in times))
+            refuse(table.key("at_s"), times, "give a list of seconds after the segment's start")
+        offsets = tuple(sorted(seconds(time, table.key("at_s")) for time in times))
         stream = Stream(
             name=name,
             kind="at",
@@ -240,19 +177,19 @@ def _stream(table: _Table) -> Stream:
             at_s=offsets,
         )
     else:
-        _refuse(table.key("kind"), kind, "give closed or at")
+        refuse(table.key("kind"), kind, "give closed or at")
     table.finish()
     return stream
 
 
-def _name(table: _Table) -> str:
+def _name(table: Table) -> str:
     name = table.text("name")
     if name == "warmup" or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        _refuse(table.key("name"), name, "use letters, digits, '.', '_', '-'; warmup is taken")
+        refuse(table.key("name"), name, "use letters, digits, '.', '_', '-'; warmup is taken")
     return name
 
 
 def _distinct(names: List[str], where: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            _refuse(where, name, "give each a name of its own")
+            refuse(where, name, "give each a name of its own")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servemap.onnode.load_prompts import Prompts, parse_target, request_bytes
-from servemap.onnode.load_spec import SpecError
+from servemap.onnode.checked import SpecError
 
 
 @given(
