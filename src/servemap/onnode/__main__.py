@@ -17,6 +17,7 @@ COMMANDS = {
     "hold": ("hold", "main"),
     "holders": ("holders", "main"),
     "patch": ("patch", "main"),
+    "reference-server": ("reference", "main"),
     "segments": ("segments", "main"),
     "spawn": ("spawn", "main"),
     "supervise": ("supervise", "main"),

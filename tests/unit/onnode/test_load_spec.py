@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.onnode.load_prompts import Prompts, parse_target, request_bytes
 from servemap.onnode.checked import SpecError
+from servemap.onnode.load_prompts import Prompts, parse_target, request_bytes
 from servemap.onnode.load_spec import load_spec, parse_spec
 
 GOOD: dict[str, Any] = {
