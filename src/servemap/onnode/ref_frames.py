@@ -242,7 +242,6 @@ def pages(model: str) -> Dict[str, Tuple[int, Json]]:
     return {
         "/v1/models": (200, {"object": "list", "data": [listed]}),
         "/health": (200, {"status": "ok", "server": OWNER}),
-        "/version": (200, {"version": OWNER}),
     }
 
 

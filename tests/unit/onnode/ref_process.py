@@ -51,10 +51,13 @@ class Load:
     log: list[dict[str, Any]]
     server_clock: dict[str, int]
 
+    def segment(self) -> dict[str, Any]:
+        noted = self.client["segments"][0]
+        whole = Segment("main", noted["start_ns"], noted["end_ns"])
+        return segment_figures(whole, self.rows, frozenset(), None, None)
+
     def figures(self) -> dict[str, Any]:
-        segment = self.client["segments"][0]
-        whole = Segment("main", segment["start_ns"], segment["end_ns"])
-        return segment_figures(whole, self.rows, frozenset(), None, None)["metrics"]
+        return self.segment()["metrics"]
 
     def checks(self, fixed: bool = True, planned: bool = False) -> dict[str, Check]:
         sent = self.client["counts"]["sent"]

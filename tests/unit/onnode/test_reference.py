@@ -223,7 +223,7 @@ def test_the_log_is_what_was_sent_and_the_client_saw_it_later(tmp_path):
 
 def test_it_says_on_every_page_that_it_is_no_engine(tmp_path):
     with reference_server(tmp_path, {"model": "pretender"}) as (url, _):
-        for path in ("/v1/models", "/health", "/version"):
+        for path in ("/v1/models", "/health"):
             with urllib.request.urlopen(url + path, timeout=10) as reply:
                 assert reply.headers["Server"] == OWNER
                 assert OWNER in reply.read().decode()
