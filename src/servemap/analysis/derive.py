@@ -23,6 +23,7 @@ from servemap.analysis.verdict import (
     check_clocks,
     check_collectors,
     check_requests,
+    check_schedule,
     resolve_limits,
     verdict,
 )
@@ -123,6 +124,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
             limits,
         ),
         *check_client(client, requests.rows, limits),
+        *check_schedule(load, requests.rows, limits),
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
         *check_clocks(clock, limits),
         *check_foreign_load(telemetry.rows, segments, client, limits),

@@ -107,6 +107,7 @@ def figures(
     result["chunk_gap_s"] = distribution(_joined(r.chunk_gap_s for r in ok))
     for name, begin, end in (
         ("first_text_s", "sent_ns", "first_text_ns"),
+        ("schedule_lag_s", "scheduled_ns", "sent_ns"),
         ("ttft_from_schedule_s", "scheduled_ns", "first_ns"),
         ("e2e_from_schedule_s", "scheduled_ns", "last_ns"),
     ):

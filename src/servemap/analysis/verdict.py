@@ -10,11 +10,12 @@ from importlib import resources
 from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
 from servemap.analysis.requests import Request
 from servemap.model.errors import ConfigError
-from servemap.parsers.values import integer, mapping, number, text
+from servemap.parsers.values import integer, mapping, number, sequence, text
 from servemap.telemetry.align import Coverage
 
 # One token either way is a begin-of-sequence token, not another prompt.
@@ -152,13 +153,41 @@ def check_client(
     began, ended = integer(client.get("started_ns")), integer(client.get("ended_ns"))
     wall = (ended - began) / 1e9 if began is not None and ended is not None else None
     share = cpu / wall if cpu is not None and wall else None
-    times = [r.e2e_s for r in requests if r.e2e_s is not None]
-    tolerated = limits["client_lag_share"] * median(times) * 1e3 if times else 0.0
     return [
         Check("client_status", status, "ok", status == "ok"),
-        _at_most("client_lag_ms", lag, max(limits["client_lag_ms"], tolerated)),
+        _at_most("client_lag_ms", lag, _lag_limit(requests, limits)),
         _at_most("client_cpu_share", share, limits["client_cpu_share"]),
     ]
+
+
+def check_schedule(
+    load: dict[str, Any], requests: Sequence[Request], limits: dict[str, float]
+) -> list[Check]:
+    """Check that an open loop's requests were sent when they were due; no check for other loads.
+
+    Args:
+        load: the client's specification (load.json).
+        requests: the measured requests.
+        limits: limits by name.
+    """
+    segments = [mapping(segment) for segment in sequence(load.get("segments"))]
+    streams = [mapping(s) for segment in segments for s in sequence(segment.get("streams"))]
+    names = {text(stream.get("name")) for stream in streams if stream.get("kind") == "rate"}
+    if not names:
+        return []
+    lags = [
+        (r.sent_ns - r.scheduled_ns) / 1e6
+        for r in requests
+        if r.stream in names and r.sent_ns is not None and r.scheduled_ns is not None
+    ]
+    value = float(np.percentile(lags, 99)) if lags else None
+    return [_at_most("schedule_lag_p99_ms", value, _lag_limit(requests, limits))]
+
+
+def _lag_limit(requests: Sequence[Request], limits: dict[str, float]) -> float:
+    times = [r.e2e_s for r in requests if r.e2e_s is not None]
+    tolerated = limits["client_lag_share"] * median(times) * 1e3 if times else 0.0
+    return max(limits["client_lag_ms"], tolerated)
 
 
 def _at_most(name: str, value: float | None, limit: float) -> Check:

@@ -33,7 +33,7 @@ def load_spec(
         "timeout_s": case["request_timeout_s"],
         "case_timeout_s": case["case_timeout_s"],
         "warmup": _warmup(case),
-        "min_window_s": _steady(case)["min_window_s"],
+        "min_window_s": _steady(case).get("min_window_s", 0.0),
         "segments": _segments(case),
     }
 
@@ -48,11 +48,13 @@ def _warmup(case: dict[str, Any]) -> dict[str, Any] | None:
     if case["warmup"] == "none":
         return None
     if case["warmup"] == "same":
+        # An open loop has no wave: one request of its shape stands for it.
+        wave = steady.get("concurrency", 1)
         return {
             "isl": steady["isl"],
             "osl": steady["osl"],
-            "concurrency": steady["concurrency"],
-            "num_prompts": steady["concurrency"],
+            "concurrency": wave,
+            "num_prompts": wave,
         }
     return {
         "isl": min(steady["isl"], SHORT_WARMUP_TOKENS),
@@ -63,6 +65,10 @@ def _warmup(case: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _segments(case: dict[str, Any]) -> list[dict[str, Any]]:
+    if case["kind"] == "rate":
+        keys = ("kind", "isl", "osl", "rate_rps", "num_prompts", "arrivals", "burstiness")
+        stream = {key: case[key] for key in keys}
+        return [{"name": "main", "streams": [{"name": "main", **stream}]}]
     steady = _steady(case)
     closed = {
         "kind": "closed",

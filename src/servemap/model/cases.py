@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from servemap.model.base import Length, Model, PhaseName, Slug
 
@@ -55,6 +55,30 @@ class FixedCase(CaseBase):
     fallback: Fallback | None = None
 
 
+class RateCase(CaseBase):
+    """ISL x OSL at a mean rate of arrivals, open loop: nobody waits for an answer."""
+
+    kind: Literal["rate"]
+    isl: Length
+    osl: Length
+    rate_rps: Annotated[float, Field(gt=0, le=100_000)] = Field(
+        description="Requests per second on average."
+    )
+    num_prompts: Prompts
+    arrivals: Literal["poisson", "gamma", "constant"] = Field(
+        "poisson", description="How the gaps between requests are drawn."
+    )
+    burstiness: Annotated[float, Field(gt=0, lt=1000)] | None = Field(
+        None, description="Shape of gamma gaps: below 1 more bursty than poisson, above it less."
+    )
+
+    @model_validator(mode="after")
+    def _shaped(self) -> "RateCase":
+        if (self.burstiness is None) == (self.arrivals == "gamma"):
+            raise ValueError("burstiness goes with arrivals: gamma, and only with that")
+        return self
+
+
 class Background(Model):
     """The steady load of a mixed case."""
 
@@ -90,7 +114,9 @@ def _kind(value: Any) -> str | None:
 
 
 CaseSpec = Annotated[
-    Annotated[FixedCase, Tag("fixed")] | Annotated[MixedCase, Tag("mixed")],
+    Annotated[FixedCase, Tag("fixed")]
+    | Annotated[RateCase, Tag("rate")]
+    | Annotated[MixedCase, Tag("mixed")],
     Discriminator(_kind),
 ]
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import file_sha256
-from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.cases import CaseSpec, FixedCase, RateCase
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import PatchSpec, ServerSpec
 from servemap.model.wording import say_problems
@@ -91,6 +91,8 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
     if isinstance(case, FixedCase):
         data["num_prompts"] = case.num_prompts or case.concurrency
         parts = [data] + ([data["fallback"]] if data["fallback"] else [])
+    elif isinstance(case, RateCase):
+        parts = [data]
     else:
         data["background"]["num_prompts"] = (
             case.background.num_prompts or case.background.concurrency

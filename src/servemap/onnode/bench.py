@@ -39,7 +39,7 @@ def main(argv: List[str]) -> int:
     except WriteError as error:
         return _complain(f"results not written: {error}", 3)
     try:
-        print("\n".join(summary_lines(run.found, run.errors, run.client)), flush=True)
+        print("\n".join(summary_lines(run.found, run.errors, run.client, run.lags_s)), flush=True)
     except BrokenPipeError:
         # Nobody reads the summary any more; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -72,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--isl", type=int, metavar="N", help="prompt tokens (128)")
     add("--osl", type=int, metavar="N", help="output tokens (128)")
     add("--concurrency", type=int, metavar="N", help="requests in flight (1)")
+    add("--rate", type=float, metavar="R", help="open loop: requests per second on average")
+    add("--arrivals", metavar="P", help="poisson, gamma or constant, with --rate (poisson)")
+    add("--burstiness", type=float, metavar="B", help="shape of gamma gaps; below 1: more bursty")
     add("--num-prompts", type=int, metavar="N", help="requests (ten times the concurrency)")
     add("--warmup", type=int, metavar="N", help="requests before the window (the concurrency)")
     add("--seed", help="decides the prompts (a new one each run)")
@@ -96,18 +99,26 @@ def _read_options(options: Dict[str, Any]) -> Tuple[LoadSpec, Optional[Dict[str,
 
 
 def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
-    """Build a LoadSpec with one closed stream from the options that were given."""
+    """Build a LoadSpec with one stream from the options that were given."""
     for name in ("url", "model"):
         if name not in options:
             raise SpecError(f"--{name} is missing; give it, or --spec FILE")
+    _check_loop(options)
+    rate = options.get("rate")
     concurrency = options.get("concurrency", 1)
     prompts = options.get("num_prompts", 10 * concurrency)
     timeout = options.get("timeout", 600.0)
     window = options.get("min_window", 0.0)
     warmup = options.get("warmup", concurrency)
     shape = {"isl": options.get("isl", 128), "osl": options.get("osl", 128)}
+    stream = {"name": "main", "kind": "closed", **shape, "concurrency": concurrency}
     # Long enough for every wave, warm-up included, to run into its time limit.
     waves = sum(math.ceil(count / max(concurrency, 1)) for count in (prompts, warmup))
+    if rate is not None:
+        stream = {"name": "main", "kind": "rate", **shape, "rate_rps": rate}
+        stream.update({key: options[key] for key in ("arrivals", "burstiness") if key in options})
+        waves = warmup + 1
+        window = prompts / rate if rate > 0 else 0.0
     return {
         "schema": 1,
         "url": options["url"],
@@ -120,22 +131,20 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
         "timeout_s": timeout,
         "case_timeout_s": timeout * (waves + 1) + window,
         "warmup": {**shape, "concurrency": concurrency, "num_prompts": warmup} if warmup else None,
-        "min_window_s": window,
-        "segments": [
-            {
-                "name": "main",
-                "streams": [
-                    {
-                        "name": "main",
-                        "kind": "closed",
-                        **shape,
-                        "concurrency": concurrency,
-                        "num_prompts": prompts,
-                    }
-                ],
-            }
-        ],
+        "min_window_s": options.get("min_window", 0.0),
+        "segments": [{"name": "main", "streams": [{**stream, "num_prompts": prompts}]}],
     }
+
+
+def _check_loop(options: Dict[str, Any]) -> None:
+    """Refuse options of a closed loop with --rate, and the other way round."""
+    if "rate" in options:
+        wrong, why = ("concurrency", "min_window"), "is not for an open loop; remove it or --rate"
+    else:
+        wrong, why = ("arrivals", "burstiness"), "says how requests arrive; give --rate too"
+    for name in wrong:
+        if name in options:
+            raise SpecError(f"--{name.replace('_', '-')}: {why}")
 
 
 def _vocab(text: str) -> List[int]:

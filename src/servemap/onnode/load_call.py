@@ -6,6 +6,9 @@ from typing import Callable, Deque, List, Optional, Tuple
 from .load_http import Response
 from .load_spec import Stream
 
+AHEAD_S = 0.5
+"""The connection of a request with a set time is made this long before it is due."""
+
 Make = Callable[[int], Tuple[str, bytes]]
 
 
@@ -54,6 +57,9 @@ class Lane:
         self.closed = stream.kind == "closed"
         self.slots = min(stream.concurrency, stream.num_prompts)
         self.limit = stream.num_prompts
+        # Requests of set times: due within the first moments, and soon with a connection made.
+        self.early = sum(offset < AHEAD_S for offset in stream.at_s)
+        self.expected = self.early
         self.issued = 0
         self.inflight = 0
         self._make = make

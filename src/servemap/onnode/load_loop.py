@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import Callable, Deque, List, NamedTuple, Optional, Set, Tuple, Union
 
-from .load_call import Call, Lane
+from .load_call import AHEAD_S, Call, Lane
 from .load_conn import MAX_EVENTS, Address, Conn, Pool
 from .load_http import FramingError
 
@@ -19,8 +19,7 @@ READ_SIZE = 65536
 # Requests started between two looks at the sockets, so that a burst of sends does not delay reads.
 BURST = 8
 TICK_S = 0.1
-# An injected request's connection is made this long before it is due.
-AHEAD_NS = 500_000_000
+AHEAD_NS = int(AHEAD_S * 1e9)
 CASE_TIMEOUT = "case timeout"
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
@@ -97,7 +96,9 @@ class Loop:
                 self._due.extend([(lane, now)] * lane.slots)
             for offset in lane.stream.at_s:
                 due = now + int(offset * 1e9)
-                self._timeline += [(due - AHEAD_NS, False, lane), (due, True, lane)]
+                self._timeline.append((due, True, lane))
+                if offset >= AHEAD_S:
+                    self._timeline.append((due - AHEAD_NS, False, lane))
         self._timeline.sort(key=lambda entry: entry[0], reverse=True)
         self._rounds()
         outcome = "timeout" if self._stopped == CASE_TIMEOUT else "aborted"
@@ -155,9 +156,10 @@ class Loop:
         while timeline and timeline[-1][0] <= time.monotonic_ns():
             due_ns, send, lane = timeline.pop()
             if send:
+                lane.expected -= 1
                 due.append((lane, due_ns))
             else:
-                self._pool.open_idle(lane)
+                self._pool.expect(lane)
         for _ in range(min(BURST, len(due))):
             lane, scheduled_ns = due.popleft()
             if lane.issued < lane.limit or self._another_wave(lane):

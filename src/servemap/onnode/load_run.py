@@ -27,13 +27,15 @@ SIGNALS = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
 class Run:
     """A run of one specification; `execute` does it, the rest tells how it went.
 
-    `client` is client.json, `found` the good measured requests' figures, `errors` counts the
-    others by class, each with the first message.
+    `client` is client.json, `found` the good measured requests' figures, `lags_s` how long after
+    their set times requests were sent; `errors` counts the failed ones by class, each with the
+    first message.
     """
 
     def __init__(self, spec: LoadSpec, target: Target, api_key: Optional[str], out: str) -> None:
         self.client: Dict[str, Any] = {}
         self.found: List[Figures] = []
+        self.lags_s: List[float] = []
         self._spec = spec
         self._target = target
         self._api_key = api_key
@@ -101,6 +103,7 @@ class Run:
             if self._reasons or self._signal:
                 return
             window = self._window(address, segment, int(self._spec.min_window_s * 1e9))
+            disturbed = any(lane.closed for lane in self._lanes[segment.name])
             self._cpu_s += window.cpu_s
             self._max_lag_ns = max(self._max_lag_ns, window.max_lag_ns)
             self._segments.append(
@@ -116,7 +119,7 @@ class Run:
                             call.ended_ns + self._anchor.epoch_ns,
                         ]
                         for call in window.calls
-                        if not call.lane.closed and call.sent_ns is not None
+                        if disturbed and not call.lane.closed and call.sent_ns is not None
                     ],
                 }
             )
@@ -144,14 +147,15 @@ class Run:
         calls.reverse()
         while calls:
             # Taken off the list so that a long run's bytes are freed as they are written.
-            record = build_record(calls.pop(), segment.name, warmup, self._anchor.epoch_ns)
+            call = calls.pop()
+            record = build_record(call, segment.name, warmup, self._anchor.epoch_ns)
             log.write(record)
             statuses.append(record["status"])
             if not warmup:
-                self._count(record)
+                self._count(record, call.lane.closed)
         return statuses
 
-    def _count(self, record: Dict[str, Any]) -> None:
+    def _count(self, record: Dict[str, Any], closed: bool) -> None:
         self._counts[record["status"]] += 1
         self._counts["sent"] += record["sent_ns"] is not None
         self._counts["retried"] += record["attempts"] > 1
@@ -159,6 +163,8 @@ class Run:
             kind = record["error"]["class"]
             count, message = self.errors.get(kind, (0, record["error"]["message"]))
             self.errors[kind] = (count + 1, message)
+        if not closed and record["sent_ns"] is not None:
+            self.lags_s.append((record["sent_ns"] - record["scheduled_ns"]) / 1e9)
         figure = figures(record)
         if figure is not None:
             self.found.append(figure)

@@ -7,14 +7,18 @@ import json
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from .checked import MAX_COUNT, Table, read_json, refuse, seconds
+from .checked import MAX_COUNT, Table, number, read_json, refuse, seconds
+from .load_arrivals import PROCESSES, arrivals
 
 SCHEMA = 1
 RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stream", "n")
 
 
 class Stream(NamedTuple):
-    """One kind of request: `closed` (fixed concurrency) or `at` (fixed send times, seconds)."""
+    """One kind of request: `closed` (fixed concurrency) or sent at `at_s` seconds.
+
+    These are given (`at`) or drawn from an arrival process (`rate`).
+    """
 
     name: str
     kind: str
@@ -76,8 +80,9 @@ def parse_spec(raw: Any) -> LoadSpec:
         case_timeout_s=top.number("case_timeout_s", above=0),
         warmup=_warmup(top.get("warmup")),
         min_window_s=top.number("min_window_s", 0),
-        segments=_segments(top.get("segments")),
+        segments=(),
     )
+    spec = spec._replace(segments=_segments(top.get("segments"), spec.seed))
     top.finish()
     if not spec.endpoint.startswith("/"):
         refuse("endpoint", spec.endpoint, "give the path, e.g. /v1/completions")
@@ -135,7 +140,7 @@ def _closed(table: Table, name: str) -> Stream:
     )
 
 
-def _segments(raw: Any) -> Tuple[Segment, ...]:
+def _segments(raw: Any, seed: str) -> Tuple[Segment, ...]:
     if not isinstance(raw, list) or not raw:
         refuse("segments", raw, "give a list with at least one segment")
     segments: List[Segment] = []
@@ -147,8 +152,8 @@ def _segments(raw: Any) -> Tuple[Segment, ...]:
         if not isinstance(streams, list) or not streams:
             refuse(f"{where}.streams", streams, "give a list with at least one stream")
         parsed = tuple(
-            _stream(Table(stream, f"{where}.streams[{number}]"))
-            for number, stream in enumerate(streams)
+            _stream(Table(stream, f"{where}.streams[{index}]"), f"{seed}/{name}")
+            for index, stream in enumerate(streams)
         )
         _distinct([stream.name for stream in parsed], f"{where}.streams")
         table.finish()
@@ -157,7 +162,7 @@ def _segments(raw: Any) -> Tuple[Segment, ...]:
     return tuple(segments)
 
 
-def _stream(table: Table) -> Stream:
+def _stream(table: Table, seed: str) -> Stream:
     name = _name(table)
     kind = table.get("kind")
     if kind == "closed":
@@ -176,10 +181,33 @@ def _stream(table: Table) -> Stream:
             num_prompts=len(offsets),
             at_s=offsets,
         )
+    elif kind == "rate":
+        stream = _rate(table, name, seed)
     else:
-        refuse(table.key("kind"), kind, "give closed or at")
+        refuse(table.key("kind"), kind, "give closed, at or rate")
     table.finish()
     return stream
+
+
+def _rate(table: Table, name: str, seed: str) -> Stream:
+    count = table.whole("num_prompts")
+    rate = number(table.get("rate_rps"), table.key("rate_rps"), MAX_COUNT, 0, "requests per second")
+    process = table.choice("arrivals", PROCESSES, "poisson")
+    shape = table.get("burstiness")
+    if (shape is not None) != (process == "gamma"):
+        refuse(table.key("burstiness"), shape, "give it with arrivals: gamma, and only with that")
+    where = table.key("burstiness")
+    shape = 1.0 if shape is None else number(shape, where, 1000, 0, "a number")
+    times = arrivals(process, rate, shape, count, f"{seed}/{name}")
+    return Stream(
+        name=name,
+        kind="rate",
+        isl=table.whole("isl"),
+        osl=table.whole("osl"),
+        concurrency=count,
+        num_prompts=count,
+        at_s=times,
+    )
 
 
 def _name(table: Table) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from servemap.measure.load import fallback_case, fallback_reason, load_spec
 from servemap.measure.setup import load_context
+from servemap.model.errors import ConfigError
 from servemap.model.resolve import resolved_case
 from servemap.onnode.load_spec import parse_spec
 from tests.fakes import campaign
@@ -98,3 +99,28 @@ def test_when_fallback_lengths_are_due(
 ) -> None:
     assert fallback_reason({"fallback": {"on": on}}, classes) == reason
     assert fallback_reason({"kind": "mixed"}, classes) is None
+
+
+@given(COUNT, COUNT, COUNT, st.floats(0.1, 1e4), st.none() | st.floats(0.1, 9), WARMUP)
+def test_rate_cases(
+    isl: int, osl: int, prompts: int, rate: float, burstiness: float | None, warmup: str
+) -> None:
+    arrivals = "poisson" if burstiness is None else "gamma"
+    spec = spec_of({
+        "kind": "rate", "isl": isl, "osl": osl, "num_prompts": prompts, "rate_rps": rate,
+        "arrivals": arrivals, "burstiness": burstiness, "warmup": warmup,
+    })  # fmt: skip
+    (segment,) = spec["segments"]
+    assert segment["streams"] == [{
+        "name": "main", "kind": "rate", "isl": isl, "osl": osl, "num_prompts": prompts,
+        "rate_rps": rate, "arrivals": arrivals, "burstiness": burstiness,
+    }]  # fmt: skip
+    assert spec["min_window_s"] == 0
+    if warmup == "same":
+        assert spec["warmup"] == {"isl": isl, "osl": osl, "concurrency": 1, "num_prompts": 1}
+
+
+@pytest.mark.parametrize("more", [{"arrivals": "gamma"}, {"burstiness": 2.0}])
+def test_a_burstiness_is_one_of_gamma_arrivals(more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="burstiness goes with arrivals: gamma"):
+        spec_of({"kind": "rate", "isl": 1, "osl": 1, "num_prompts": 1, "rate_rps": 1, **more})

@@ -33,6 +33,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "grids.axes.levels": campaign.Level,
     "cases (kind fixed)": cases.FixedCase,
     "cases.fallback": cases.Fallback,
+    "cases (kind rate)": cases.RateCase,
     "cases (kind mixed)": cases.MixedCase,
     "cases.background": cases.Background,
     "cases.inject": cases.Inject,
