@@ -23,10 +23,10 @@ from servemap.analysis.verdict import (
     check_clocks,
     check_collectors,
     check_requests,
-    check_schedule,
     resolve_limits,
     verdict,
 )
+from servemap.analysis.workload_checks import check_prefix, check_schedule
 from servemap.model.canon import file_sha256, write_json_atomic
 from servemap.model.errors import ParseError
 from servemap.model.files import read_json_value
@@ -125,6 +125,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         ),
         *check_client(client, requests.rows, limits),
         *check_schedule(load, requests.rows, limits),
+        *check_prefix(load, requests.rows, engine_cache_hit_rate(telemetry.rows), limits),
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
         *check_clocks(clock, limits),
         *check_foreign_load(telemetry.rows, segments, client, limits),
@@ -252,7 +253,8 @@ def _injected_streams(load: dict[str, Any]) -> frozenset[str]:
 
 
 def _cache_planned(case: dict[str, Any]) -> bool:
-    return case.get("cache") not in (None, False, "none", "unique", "cold", "flush")
+    asked = case.get("cache") not in (None, False, "none", "unique", "cold", "flush")
+    return asked or case.get("kind") == "prefix"
 
 
 def _weights(value: Any) -> dict[str, float] | None:

@@ -10,12 +10,11 @@ from importlib import resources
 from statistics import median
 from typing import Any, NamedTuple
 
-import numpy as np
 import yaml
 
 from servemap.analysis.requests import Request
 from servemap.model.errors import ConfigError
-from servemap.parsers.values import integer, mapping, number, sequence, text
+from servemap.parsers.values import integer, mapping, number, text
 from servemap.telemetry.align import Coverage
 
 # One token either way is a begin-of-sequence token, not another prompt.
@@ -129,18 +128,23 @@ def _check_cache(ok: Sequence[Request], planned: bool, engine: float | None, lim
     name = "unplanned_cache_hits"
     if planned:
         return Check(name, None, limit, None, "the case plans prompts that share a prefix")
+    rate = cached_share(ok)
+    if rate is None and engine is not None:
+        return Check(name, engine, limit, engine <= limit, "from the engine's own counters")
+    if rate is None:
+        return Check(name, None, limit, None, "the server does not report cached tokens")
+    return Check(name, rate, limit, rate <= limit)
+
+
+def cached_share(ok: Sequence[Request]) -> float | None:
+    """Return cached over input tokens by usage; None where the server does not tell."""
     known = [
         (r.cached_tokens, r.input_tokens)
         for r in ok
         if r.cached_tokens is not None and r.input_tokens is not None
     ]
     total = sum(given for _, given in known)
-    if not total and engine is not None:
-        return Check(name, engine, limit, engine <= limit, "from the engine's own counters")
-    if not total:
-        return Check(name, None, limit, None, "the server does not report cached tokens")
-    rate = sum(cached for cached, _ in known) / total
-    return Check(name, rate, limit, rate <= limit)
+    return sum(cached for cached, _ in known) / total if total else None
 
 
 def check_client(
@@ -155,42 +159,20 @@ def check_client(
     share = cpu / wall if cpu is not None and wall else None
     return [
         Check("client_status", status, "ok", status == "ok"),
-        _at_most("client_lag_ms", lag, _lag_limit(requests, limits)),
-        _at_most("client_cpu_share", share, limits["client_cpu_share"]),
+        at_most("client_lag_ms", lag, lag_limit(requests, limits)),
+        at_most("client_cpu_share", share, limits["client_cpu_share"]),
     ]
 
 
-def check_schedule(
-    load: dict[str, Any], requests: Sequence[Request], limits: dict[str, float]
-) -> list[Check]:
-    """Check that an open loop's requests were sent when they were due; no check for other loads.
-
-    Args:
-        load: the client's specification (load.json).
-        requests: the measured requests.
-        limits: limits by name.
-    """
-    segments = [mapping(segment) for segment in sequence(load.get("segments"))]
-    streams = [mapping(s) for segment in segments for s in sequence(segment.get("streams"))]
-    names = {text(stream.get("name")) for stream in streams if stream.get("kind") == "rate"}
-    if not names:
-        return []
-    lags = [
-        (r.sent_ns - r.scheduled_ns) / 1e6
-        for r in requests
-        if r.stream in names and r.sent_ns is not None and r.scheduled_ns is not None
-    ]
-    value = float(np.percentile(lags, 99)) if lags else None
-    return [_at_most("schedule_lag_p99_ms", value, _lag_limit(requests, limits))]
-
-
-def _lag_limit(requests: Sequence[Request], limits: dict[str, float]) -> float:
+def lag_limit(requests: Sequence[Request], limits: dict[str, float]) -> float:
+    """Return how late (ms) a client may be beside requests of that length."""
     times = [r.e2e_s for r in requests if r.e2e_s is not None]
     tolerated = limits["client_lag_share"] * median(times) * 1e3 if times else 0.0
     return max(limits["client_lag_ms"], tolerated)
 
 
-def _at_most(name: str, value: float | None, limit: float) -> Check:
+def at_most(name: str, value: float | None, limit: float) -> Check:
+    """Return a check of a figure that the client records."""
     if value is None:
         return Check(name, None, limit, None, "the client did not record it")
     return Check(name, value, limit, value <= limit)

@@ -47,6 +47,8 @@ def _warmup(case: dict[str, Any]) -> dict[str, Any] | None:
     steady = _steady(case)
     if case["warmup"] == "none":
         return None
+    if case["kind"] == "prefix":
+        return _prefix_warmup(case)
     if case["warmup"] == "same":
         # An open loop has no wave: one request of its shape stands for it.
         wave = steady.get("concurrency", 1)
@@ -64,6 +66,26 @@ def _warmup(case: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
+def _prefix_warmup(case: dict[str, Any]) -> dict[str, Any]:
+    """Return a warm-up that leaves the shared prefix in the server's cache."""
+    same = case["warmup"] == "same"
+    wave = case["concurrency"] if same else 1
+    return {
+        "isl": case["isl"],
+        "osl": case["osl"] if same else min(case["osl"], SHORT_WARMUP_TOKENS),
+        "concurrency": wave,
+        "num_prompts": wave,
+        "prefix_tokens": prefix_tokens(case),
+    }
+
+
+def prefix_tokens(case: dict[str, Any]) -> int:
+    """Return how many tokens the prompts of a prefix case share; they differ in one at least."""
+    isl: int = case["isl"]
+    asked: int = round(case["share"] * isl)
+    return min(asked, isl - 1)
+
+
 def _segments(case: dict[str, Any]) -> list[dict[str, Any]]:
     if case["kind"] == "rate":
         keys = ("kind", "isl", "osl", "rate_rps", "num_prompts", "arrivals", "burstiness")
@@ -74,7 +96,9 @@ def _segments(case: dict[str, Any]) -> list[dict[str, Any]]:
         "kind": "closed",
         **{key: steady[key] for key in ("isl", "osl", "concurrency", "num_prompts")},
     }
-    if case["kind"] == "fixed":
+    if case["kind"] == "prefix":
+        closed["prefix_tokens"] = prefix_tokens(case)
+    if case["kind"] in ("fixed", "prefix"):
         return [{"name": "main", "streams": [{"name": "main", **closed}]}]
     inject = case["inject"]
     times = [

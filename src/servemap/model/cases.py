@@ -79,6 +79,25 @@ class RateCase(CaseBase):
         return self
 
 
+class PrefixCase(CaseBase):
+    """A closed loop whose prompts share their first part, which the warm-up brings in."""
+
+    kind: Literal["prefix"]
+    isl: Length
+    osl: Length
+    share: Annotated[float, Field(ge=0, le=0.95)] = Field(
+        description="Part of the input that all prompts share."
+    )
+    concurrency: Concurrency
+    num_prompts: Prompts | None = Field(None, description="One wave (= concurrency) if absent.")
+    min_window_s: SecondsOrZero = Field(
+        0, description="Whole waves are repeated until the window is at least this long."
+    )
+    warmup: Literal["same", "short"] = Field(
+        "short", description="Before the window: a wave of the same shape, or one request."
+    )
+
+
 class Background(Model):
     """The steady load of a mixed case."""
 
@@ -116,6 +135,7 @@ def _kind(value: Any) -> str | None:
 CaseSpec = Annotated[
     Annotated[FixedCase, Tag("fixed")]
     | Annotated[RateCase, Tag("rate")]
+    | Annotated[PrefixCase, Tag("prefix")]
     | Annotated[MixedCase, Tag("mixed")],
     Discriminator(_kind),
 ]

@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--model", help="the served model's name")
     add("--endpoint", help="path of the completions endpoint (/v1/completions)")
     add("--isl", type=int, metavar="N", help="prompt tokens (128)")
+    add("--prefix-share", type=float, metavar="S", help="part of the ISL that all prompts share")
     add("--osl", type=int, metavar="N", help="output tokens (128)")
     add("--concurrency", type=int, metavar="N", help="requests in flight (1)")
     add("--rate", type=float, metavar="R", help="open loop: requests per second on average")
@@ -111,6 +112,9 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
     window = options.get("min_window", 0.0)
     warmup = options.get("warmup", concurrency)
     shape = {"isl": options.get("isl", 128), "osl": options.get("osl", 128)}
+    if "prefix_share" in options:
+        # The warm-up has the same prefix, so that it is there when the window begins.
+        shape["prefix_tokens"] = round(options["prefix_share"] * shape["isl"])
     stream = {"name": "main", "kind": "closed", **shape, "concurrency": concurrency}
     # Long enough for every wave, warm-up included, to run into its time limit.
     waves = sum(math.ceil(count / max(concurrency, 1)) for count in (prompts, warmup))
@@ -138,8 +142,12 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
 
 def _check_loop(options: Dict[str, Any]) -> None:
     """Refuse options of a closed loop with --rate, and the other way round."""
+    wrong: Tuple[str, ...]
     if "rate" in options:
-        wrong, why = ("concurrency", "min_window"), "is not for an open loop; remove it or --rate"
+        wrong, why = (
+            ("concurrency", "min_window", "prefix_share"),
+            "is not for an open loop; remove it or --rate",
+        )
     else:
         wrong, why = ("arrivals", "burstiness"), "says how requests arrive; give --rate too"
     for name in wrong:

@@ -51,7 +51,7 @@ def parse_target(url: str, endpoint: str) -> Target:
 
 
 class Prompts:
-    """Deterministic prompts for one seed; `body(ordinal, isl)` depends on nothing else."""
+    """Deterministic prompts for one seed; `tokens` depends on nothing else."""
 
     def __init__(self, seed: str, vocab: Tuple[int, int]) -> None:
         self.seed = seed
@@ -59,12 +59,16 @@ class Prompts:
         self.first = list(self.words)
         random.Random(f"{seed}/first").shuffle(self.first)
 
-    def tokens(self, ordinal: int, isl: int) -> List[str]:
+    def tokens(self, ordinal: int, isl: int, prefix: int = 0) -> List[str]:
         """Return `isl` token ids as decimal texts; prompts of two ordinals part within a few.
 
         Ordinals count in the vocabulary's base over the leading positions: for as many
-        requests as the vocabulary has tokens, no two share even their first one.
+        requests as the vocabulary has tokens, no two share even their first one. With `prefix`,
+        so many tokens that all prompts share come first, and prompts part after them.
         """
+        if prefix:
+            shared = random.Random(f"{self.seed}/prefix").choices(self.words, k=prefix)
+            return shared + self.tokens(ordinal, isl - prefix)
         words = random.Random(f"{self.seed}/{ordinal}").choices(self.words, k=isl)
         size, place = len(self.first), 0
         rest = ordinal

@@ -238,7 +238,7 @@ class Run:
             call_id = f"{prefix}-{index + 1:06d}"
             return call_id, request_bytes(
                 self._target,
-                prompts.tokens(ordinal, stream.isl),
+                prompts.tokens(ordinal, stream.isl, stream.prefix),
                 stream.osl,
                 spec.model,
                 spec.request,

@@ -17,7 +17,8 @@ RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens"
 class Stream(NamedTuple):
     """One kind of request: `closed` (fixed concurrency) or sent at `at_s` seconds.
 
-    These are given (`at`) or drawn from an arrival process (`rate`).
+    These are given (`at`) or drawn from an arrival process (`rate`). `prefix`: so many of the
+    prompt's first tokens are the same in all prompts of one seed.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Stream(NamedTuple):
     concurrency: int
     num_prompts: int
     at_s: Tuple[float, ...]
+    prefix: int = 0
 
 
 class Segment(NamedTuple):
@@ -129,15 +131,24 @@ def _warmup(raw: Any) -> Optional[Segment]:
 
 
 def _closed(table: Table, name: str) -> Stream:
+    isl = table.whole("isl")
     return Stream(
         name=name,
         kind="closed",
-        isl=table.whole("isl"),
+        isl=isl,
         osl=table.whole("osl"),
         concurrency=table.whole("concurrency"),
         num_prompts=table.whole("num_prompts"),
         at_s=(),
+        prefix=_prefix(table, isl),
     )
+
+
+def _prefix(table: Table, isl: int) -> int:
+    prefix = table.whole("prefix_tokens", 0, 0)
+    if prefix >= isl:
+        refuse(table.key("prefix_tokens"), prefix, "give less than isl: prompts must differ")
+    return prefix
 
 
 def _segments(raw: Any, seed: str) -> Tuple[Segment, ...]:

@@ -124,3 +124,23 @@ def test_rate_cases(
 def test_a_burstiness_is_one_of_gamma_arrivals(more: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="burstiness goes with arrivals: gamma"):
         spec_of({"kind": "rate", "isl": 1, "osl": 1, "num_prompts": 1, "rate_rps": 1, **more})
+
+
+@given(st.integers(2, 500), COUNT, COUNT, st.floats(0, 0.95), st.sampled_from(["same", "short"]))
+def test_prefix_cases(isl: int, osl: int, concurrency: int, share: float, warmup: str) -> None:
+    spec = spec_of({
+        "kind": "prefix", "isl": isl, "osl": osl, "concurrency": concurrency, "share": share,
+        "warmup": warmup,
+    })  # fmt: skip
+    ((stream,),) = (segment["streams"] for segment in spec["segments"])
+    assert stream["prefix_tokens"] == min(round(share * isl), isl - 1)
+    assert spec["warmup"]["prefix_tokens"] == stream["prefix_tokens"]
+    assert spec["warmup"]["isl"] == isl
+    assert spec["warmup"]["num_prompts"] == (concurrency if warmup == "same" else 1)
+    assert (stream["kind"], stream["num_prompts"]) == ("closed", concurrency)
+
+
+def test_a_prefix_case_is_always_warmed_up() -> None:
+    case = {"kind": "prefix", "isl": 9, "osl": 1, "concurrency": 1, "share": 0.5}
+    with pytest.raises(ConfigError, match="warmup: must be 'same' or 'short'"):
+        spec_of({**case, "warmup": "none"})

@@ -34,6 +34,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "cases (kind fixed)": cases.FixedCase,
     "cases.fallback": cases.Fallback,
     "cases (kind rate)": cases.RateCase,
+    "cases (kind prefix)": cases.PrefixCase,
     "cases (kind mixed)": cases.MixedCase,
     "cases.background": cases.Background,
     "cases.inject": cases.Inject,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ref_process import measure
 
 from servemap.analysis.metrics import figures
-from servemap.analysis.verdict import check_schedule, default_limits
+from servemap.analysis.verdict import default_limits
+from servemap.analysis.workload_checks import check_schedule
 from servemap.onnode import bench
 from servemap.onnode.checked import SpecError
 from servemap.onnode.load_arrivals import PROCESSES, arrivals
