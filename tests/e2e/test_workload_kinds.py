@@ -113,3 +113,14 @@ def test_prefix(url: str, share: float) -> None:
     # are both said.
     assert f"{share:.1%} asked" in check["note"]
     assert checks_of(metrics)["unplanned_cache_hits"]["ok"] is None
+
+
+@pytest.mark.parametrize("roles", [["system", "user"], ["user", "system", "user"]])
+def test_chat(url: str, roles: list[str]) -> None:
+    case = {"kind": "chat", "isl": 900, "osl": 4, "roles": roles, "system_words": 4}
+    meta, metrics = measure(url, {**case, "concurrency": 2, "num_prompts": 6})
+    assert meta["status"] == "ok", meta["reasons"]
+    assert meta["counts"]["ok"] == 6
+    assert checks_of(metrics)["input_tokens_vs_plan"]["ok"] is True
+    tokens = metrics["tokens"]
+    assert abs(tokens["input_actual"] / 6 - 900) < 9

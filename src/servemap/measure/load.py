@@ -3,6 +3,7 @@
 from typing import Any
 
 SHORT_WARMUP_TOKENS = 64
+CHAT_KINDS = ("chat", "tools")
 
 
 def load_spec(
@@ -23,7 +24,7 @@ def load_spec(
     return {
         "schema": 1,
         "url": url,
-        "endpoint": endpoint,
+        "endpoint": _chat_path(endpoint) if case["kind"] in CHAT_KINDS else endpoint,
         "model": model["name"],
         "seed": seed,
         "load_id": load_id,
@@ -35,7 +36,19 @@ def load_spec(
         "warmup": _warmup(case),
         "min_window_s": _steady(case).get("min_window_s", 0.0),
         "segments": _segments(case),
+        **_chat(case),
     }
+
+
+def _chat(case: dict[str, Any]) -> dict[str, Any]:
+    if case["kind"] not in CHAT_KINDS:
+        return {}
+    shape = {key: case[key] for key in ("roles", "system_words")}
+    return {"chat": {**shape, "tools": case.get("tools", 0)}}
+
+
+def _chat_path(completions: str) -> str:
+    return completions.removesuffix("/completions") + "/chat/completions"
 
 
 def _steady(case: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +111,7 @@ def _segments(case: dict[str, Any]) -> list[dict[str, Any]]:
     }
     if case["kind"] == "prefix":
         closed["prefix_tokens"] = prefix_tokens(case)
-    if case["kind"] in ("fixed", "prefix"):
+    if case["kind"] != "mixed":
         return [{"name": "main", "streams": [{"name": "main", **closed}]}]
     inject = case["inject"]
     times = [

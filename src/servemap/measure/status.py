@@ -8,7 +8,7 @@ from typing import Any
 
 from servemap.model import attempts, results
 from servemap.model.attempts import State, read_json
-from servemap.model.cases import CaseSpec, FixedCase, PrefixCase, RateCase
+from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
 from servemap.model.plan import CaseKey
 from servemap.parsers.values import integer
 from servemap.server.context import Context
@@ -97,7 +97,7 @@ def _expected_durations(context: Context, past: dict[str, float]) -> dict[str, f
 def _declared_s(case: CaseSpec) -> float | None:
     if case.expected_s:
         return case.expected_s
-    if isinstance(case, FixedCase | PrefixCase):
+    if isinstance(case, FixedCase | PrefixCase | ChatCase):
         window_s = case.min_window_s
     elif isinstance(case, RateCase):
         window_s = case.num_prompts / case.rate_rps

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from servemap.model.base import Length, Model, PhaseName, Slug
 
@@ -79,6 +79,41 @@ class RateCase(CaseBase):
         return self
 
 
+class ChatCase(CaseBase):
+    """A closed loop of chat requests: messages of common words, sized by the server's own count."""
+
+    kind: Literal["chat"]
+    isl: Length = Field(description="Input length with template, system messages and tools.")
+    osl: Length
+    concurrency: Concurrency
+    num_prompts: Prompts | None = Field(None, description="One wave (= concurrency) if absent.")
+    min_window_s: SecondsOrZero = Field(
+        0, description="Whole waves are repeated until the window is at least this long."
+    )
+    roles: Annotated[list[Literal["system", "user", "assistant"]], Field(min_length=1)] = Field(
+        ["system", "user"], description="Messages in order; a user must be among them."
+    )
+    system_words: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        32, description="Words of each system message, the same in all requests."
+    )
+
+    @field_validator("roles")
+    @classmethod
+    def _asked(cls, roles: list[str]) -> list[str]:
+        if "user" not in roles:
+            raise ValueError("a user must be among the roles")
+        return roles
+
+
+class ToolsCase(ChatCase):
+    """The same with tool schemas in each request."""
+
+    kind: Literal["tools"]  # type: ignore[assignment]
+    tools: Annotated[int, Field(ge=1, le=1000)] = Field(
+        29, description="Tool schemas, the same in all requests."
+    )
+
+
 class PrefixCase(CaseBase):
     """A closed loop whose prompts share their first part, which the warm-up brings in."""
 
@@ -135,6 +170,8 @@ def _kind(value: Any) -> str | None:
 CaseSpec = Annotated[
     Annotated[FixedCase, Tag("fixed")]
     | Annotated[RateCase, Tag("rate")]
+    | Annotated[ChatCase, Tag("chat")]
+    | Annotated[ToolsCase, Tag("tools")]
     | Annotated[PrefixCase, Tag("prefix")]
     | Annotated[MixedCase, Tag("mixed")],
     Discriminator(_kind),

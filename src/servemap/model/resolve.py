@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import file_sha256
-from servemap.model.cases import CaseSpec, FixedCase, PrefixCase, RateCase
+from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import PatchSpec, ServerSpec
 from servemap.model.wording import say_problems
@@ -88,7 +88,7 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
     """
     per_k = campaign.scale.tokens_per_k
     data = case.model_dump(mode="json", exclude={"repeats", "expected_s", "expect"})
-    if isinstance(case, FixedCase | PrefixCase):
+    if isinstance(case, FixedCase | PrefixCase | ChatCase):
         data["num_prompts"] = case.num_prompts or case.concurrency
         parts = [data] + ([data["fallback"]] if data.get("fallback") else [])
     elif isinstance(case, RateCase):

@@ -68,7 +68,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--spec", metavar="FILE", help="a load specification; takes the place of what follows")
     add("--url", help="http://HOST:PORT of the server")
     add("--model", help="the served model's name")
-    add("--endpoint", help="path of the completions endpoint (/v1/completions)")
+    add(
+        "--endpoint",
+        help="path of the endpoint (/v1/completions, or that for chat)",
+    )
+    add("--chat", metavar="ROLES", help="chat messages, e.g. system,user (a prompt of token ids)")
+    add("--tools", type=int, metavar="N", help="tool schemas in each chat request (0)")
     add("--isl", type=int, metavar="N", help="prompt tokens (128)")
     add("--prefix-share", type=float, metavar="S", help="part of the ISL that all prompts share")
     add("--osl", type=int, metavar="N", help="output tokens (128)")
@@ -123,10 +128,17 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
         stream.update({key: options[key] for key in ("arrivals", "burstiness") if key in options})
         waves = warmup + 1
         window = prompts / rate if rate > 0 else 0.0
+    if "tools" in options and "chat" not in options:
+        raise SpecError("--tools: are for chat requests; give --chat user too")
+    chat = None
+    if "chat" in options:
+        chat = {"roles": options["chat"].split(","), "tools": options.get("tools", 0)}
+    path = "/v1/completions" if chat is None else "/v1/chat/completions"
     return {
         "schema": 1,
         "url": options["url"],
-        "endpoint": options.get("endpoint", "/v1/completions"),
+        "endpoint": options.get("endpoint", path),
+        **({} if chat is None else {"chat": chat}),
         "model": options["model"],
         "seed": options.get("seed", os.urandom(8).hex()),
         "vocab": _vocab(options.get("vocab", "300:4000")),

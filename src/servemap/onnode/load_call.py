@@ -49,11 +49,13 @@ class Call:
 class Lane:
     """A stream at run time: its prepared requests and how many it may still send.
 
-    `make(index)` gives the id and the bytes of the stream's request number `index`.
+    `make(index)` gives the id and the bytes of the stream's request number `index`; `isl` is how
+    many tokens its prompts should have.
     """
 
     def __init__(self, stream: Stream, make: Make) -> None:
         self.stream = stream
+        self.isl = stream.isl
         self.closed = stream.kind == "closed"
         self.slots = min(stream.concurrency, stream.num_prompts)
         self.limit = stream.num_prompts

@@ -7,7 +7,7 @@ prefix, so the first tokens come from a counter over a shuffled vocabulary and t
 import hashlib
 import json
 import random
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from .checked import SpecError
@@ -51,19 +51,19 @@ def parse_target(url: str, endpoint: str) -> Target:
 
 
 class Prompts:
-    """Deterministic prompts for one seed; `tokens` depends on nothing else."""
+    """Deterministic prompts for one seed, of token ids as decimal texts or of words."""
 
-    def __init__(self, seed: str, vocab: Tuple[int, int]) -> None:
+    def __init__(self, seed: str, words: List[str]) -> None:
         self.seed = seed
-        self.words = [str(token) for token in range(*vocab)]
+        self.words = words
         self.first = list(self.words)
         random.Random(f"{seed}/first").shuffle(self.first)
 
     def tokens(self, ordinal: int, isl: int, prefix: int = 0) -> List[str]:
-        """Return `isl` token ids as decimal texts; prompts of two ordinals part within a few.
+        """Return `isl` of the words; prompts of two ordinals part within a few.
 
         Ordinals count in the vocabulary's base over the leading positions: for as many
-        requests as the vocabulary has tokens, no two share even their first one. With `prefix`,
+        requests as there are words, no two share even their first one. With `prefix`,
         so many tokens that all prompts share come first, and prompts part after them.
         """
         if prefix:
@@ -81,18 +81,18 @@ class Prompts:
 
 def request_bytes(
     target: Target,
-    tokens: List[str],
+    content: str,
     osl: int,
     model: str,
     extra: Dict[str, Any],
     request_id: str,
     api_key: Optional[str],
 ) -> bytes:
-    """Serialise one streaming completion request (HTTP/1.1, keep-alive)."""
+    """Serialise one streaming request (HTTP/1.1, keep-alive); `content`: the prompt's members."""
     fields = {"model": model, "max_tokens": osl, "stream": True, **extra}
     fields["stream_options"] = {"include_usage": True, **extra.get("stream_options", {})}
     head = json.dumps(fields, separators=(",", ":"))
-    body = f'{head[:-1]},"prompt":[{",".join(tokens)}]}}'.encode("ascii")
+    body = f"{head[:-1]},{content}}}".encode("ascii")
     lines = [
         f"POST {target.path} HTTP/1.1",
         f"Host: {target.authority}",

@@ -66,7 +66,7 @@ def build_record(call: Call, segment: str, warmup: bool, epoch_ns: int) -> Json:
         "segment": segment,
         "stream": call.lane.stream.name,
         "warmup": warmup,
-        "isl": call.lane.stream.isl,
+        "isl": call.lane.isl,
         "osl": call.lane.stream.osl,
         "scheduled_ns": epoch(call.scheduled_ns),
         "connect_ns": epoch(call.connected_ns),

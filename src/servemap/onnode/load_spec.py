@@ -9,9 +9,19 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .checked import MAX_COUNT, Table, number, read_json, refuse, seconds
 from .load_arrivals import PROCESSES, arrivals
+from .load_chat import Chat, parse_chat
 
 SCHEMA = 1
-RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stream", "n")
+RESERVED = (
+    "model",
+    "prompt",
+    "messages",
+    "tools",
+    "max_tokens",
+    "max_completion_tokens",
+    "stream",
+    "n",
+)
 
 
 class Stream(NamedTuple):
@@ -57,6 +67,7 @@ class LoadSpec(NamedTuple):
     warmup: Optional[Segment]
     min_window_s: float
     segments: Tuple[Segment, ...]
+    chat: Optional[Chat] = None
 
 
 def load_spec(path: str) -> LoadSpec:
@@ -83,17 +94,22 @@ def parse_spec(raw: Any) -> LoadSpec:
         warmup=_warmup(top.get("warmup")),
         min_window_s=top.number("min_window_s", 0),
         segments=(),
+        chat=parse_chat(top.get("chat")),
     )
     spec = spec._replace(segments=_segments(top.get("segments"), spec.seed))
     top.finish()
     if not spec.endpoint.startswith("/"):
         refuse("endpoint", spec.endpoint, "give the path, e.g. /v1/completions")
-    if spec.endpoint.rstrip("/").endswith("/chat/completions"):
+    if spec.chat and spec.chat.tools and "tools" in spec.request:
+        refuse("request.tools", spec.request["tools"], "chat.tools makes them; give one of the two")
+    if spec.chat and any(stream.prefix for one in spec.segments for stream in one.streams):
+        refuse("chat", list(spec.chat.roles), "prefix_tokens is for prompts of token ids")
+    if spec.endpoint.rstrip("/").endswith("/chat/completions") != (spec.chat is not None):
         refuse(
             "endpoint",
             spec.endpoint,
-            "chat endpoints take no token-id prompts, without which the input length "
-            "is not exact; use /v1/completions",
+            "a chat endpoint takes messages, any other a prompt of token ids: "
+            "give the key chat with the one and leave it out with the other",
         )
     return spec
 

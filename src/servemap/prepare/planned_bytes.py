@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from servemap.measure.collect import chosen_collectors
 from servemap.measure.status import PlannedRepeat
 from servemap.model.base import tokens
-from servemap.model.cases import CaseSpec, FixedCase, PrefixCase, RateCase
+from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
 from servemap.model.plan import Plan
 from servemap.prepare.needs import needs
 
@@ -33,7 +33,7 @@ def stream_bytes(osl: int, concurrency: int, prompts: int, window_s: float) -> f
 
 def case_bytes(case: CaseSpec, per_k: int) -> float:
     """Return the bytes of the records of one repeat of a case."""
-    if isinstance(case, FixedCase | PrefixCase):
+    if isinstance(case, FixedCase | PrefixCase | ChatCase):
         return stream_bytes(
             tokens(case.osl, per_k),
             case.concurrency,

@@ -144,3 +144,16 @@ def test_a_prefix_case_is_always_warmed_up() -> None:
     case = {"kind": "prefix", "isl": 9, "osl": 1, "concurrency": 1, "share": 0.5}
     with pytest.raises(ConfigError, match="warmup: must be 'same' or 'short'"):
         spec_of({**case, "warmup": "none"})
+
+
+@pytest.mark.parametrize("kind", ["chat", "tools"])
+def test_chat_cases(kind: str) -> None:
+    case = {"kind": kind, "isl": 900, "osl": 4, "concurrency": 3, "roles": ["user", "system"]}
+    spec = spec_of(case)
+    assert spec["endpoint"] == "/v1/chat/completions"
+    tools = 29 if kind == "tools" else 0
+    assert spec["chat"] == {"roles": ["user", "system"], "system_words": 32, "tools": tools}
+    (stream,) = spec["segments"][0]["streams"]
+    assert (stream["kind"], stream["isl"], stream["num_prompts"]) == ("closed", 900, 3)
+    with pytest.raises(ConfigError, match="a user must be among the roles"):
+        spec_of({**case, "roles": ["system"]})

@@ -35,6 +35,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "cases.fallback": cases.Fallback,
     "cases (kind rate)": cases.RateCase,
     "cases (kind prefix)": cases.PrefixCase,
+    "cases (kind chat)": cases.ChatCase,
+    "cases (kind tools)": cases.ToolsCase,
     "cases (kind mixed)": cases.MixedCase,
     "cases.background": cases.Background,
     "cases.inject": cases.Inject,

@@ -33,7 +33,7 @@ def spec_of(isl: int, prefix: int, seed: str = "s") -> dict[str, Any]:
 @given(st.integers(1, 200), st.data(), st.text(max_size=5))
 def test_prompts_share_exactly_the_prefix(isl, data, seed):
     prefix = data.draw(st.integers(0, isl - 1))
-    prompts = Prompts(seed, (300, 4000))
+    prompts = Prompts(seed, [str(token) for token in range(300, 4000)])
     made = [prompts.tokens(ordinal, isl, prefix) for ordinal in range(5)]
     assert {len(one) for one in made} == {isl}
     assert len({tuple(one[:prefix]) for one in made}) == 1

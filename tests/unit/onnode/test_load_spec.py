@@ -155,5 +155,5 @@ def test_anything_is_refused_or_can_be_sent(path, value):
         assert len(str(error).splitlines()) == 1
         return
     name = spec.segments[0].streams[0].name
-    assert request_bytes(target, ["1"], 1, spec.model, spec.request, name, None)
-    assert Prompts(spec.seed, (1, 3)).tokens(0, 2)
+    assert request_bytes(target, '"prompt":[1]', 1, spec.model, spec.request, name, None)
+    assert Prompts(spec.seed, ["1", "2"]).tokens(0, 2)
