@@ -20,7 +20,7 @@ def make_lanes(spec: LoadSpec, render: Render, size: Size) -> Dict[str, List[Lan
         size: how many tokens or words a stream's prompts have; asked when one is made.
     """
     words = WORDS if spec.chat else [str(token) for token in range(*spec.vocab)]
-    prompts = Prompts(spec.seed, words)
+    prompts = Prompts(spec.seed, words, balanced=spec.chat is not None)
     segments = ([spec.warmup] if spec.warmup else []) + list(spec.segments)
     streams = [stream for segment in segments for stream in segment.streams]
     total = sum(stream.num_prompts for stream in streams)

@@ -51,11 +51,16 @@ def parse_target(url: str, endpoint: str) -> Target:
 
 
 class Prompts:
-    """Deterministic prompts for one seed, of token ids as decimal texts or of words."""
+    """Deterministic prompts for one seed, of token ids as decimal texts or of words.
 
-    def __init__(self, seed: str, words: List[str]) -> None:
+    `balanced`: each word comes equally often, so that prompts of words which cost different
+    numbers of tokens still have nearly the same length.
+    """
+
+    def __init__(self, seed: str, words: List[str], balanced: bool = False) -> None:
         self.seed = seed
         self.words = words
+        self.balanced = balanced
         self.first = list(self.words)
         random.Random(f"{seed}/first").shuffle(self.first)
 
@@ -69,13 +74,21 @@ class Prompts:
         if prefix:
             shared = random.Random(f"{self.seed}/prefix").choices(self.words, k=prefix)
             return shared + self.tokens(ordinal, isl - prefix)
-        words = random.Random(f"{self.seed}/{ordinal}").choices(self.words, k=isl)
+        words = self._draw(random.Random(f"{self.seed}/{ordinal}"), isl)
         size, place = len(self.first), 0
         rest = ordinal
         while place < isl and (rest or place < 2):
             words[place] = self.first[rest % size]
             rest //= size
             place += 1
+        return words
+
+    def _draw(self, draw: random.Random, count: int) -> List[str]:
+        if not self.balanced:
+            return draw.choices(self.words, k=count)
+        words: List[str] = []
+        while len(words) < count:
+            words += draw.sample(self.words, min(len(self.words), count - len(words)))
         return words
 
 

@@ -379,6 +379,114 @@ def _(_folder: Path) -> str:
     return "ready after {}; silent: given up after {}; dead: after {}".format(*waits)
 
 
+CLIENTS = "the semantics table of public clients, row"
+CHAT: dict[str, Any] = {"endpoint": "/v1/chat/completions", "chat": {"roles": ["user"]}}
+
+
+@entry(
+    "S-a",
+    f"{CLIENTS} a",
+    "chat: a role-only chunk at 20 ms, content from 100 ms, 20 ms apart",
+    "TTFT of the first content, one ITL value a gap",
+)
+def _(folder: Path) -> str:
+    script = {"answer": {"role_ms": 20, "ttft_ms": 100, "gap_ms": 20}}
+    got = measure(folder, script, osl=16, num_prompts=16, isl=64, concurrency=4, **CHAT)
+    got.check_causality()
+    for row, record in zip(got.rows, got.records, strict=True):
+        assert record["kinds"] == "r" + "t" * 16 + "ud"
+        assert row.first_ns == record["t_ns"][1]
+        assert (row.status, len(row.itl_s)) == ("ok", 15)
+    figures = got.figures()
+    return f"TTFT p50 {ms(figures['ttft_s']['p50'])}, TPOT p50 {ms(figures['tpot_s']['p50'])}"
+
+
+@entry(
+    "S-b",
+    f"{CLIENTS} b",
+    "4 tokens every 100 ms, 64 in all; usage on every chunk, then at the end only",
+    "ITL 25 ms; tokens 64; the gaps of 100 ms are kept apart",
+)
+def _(folder: Path) -> str:
+    said = []
+    for usage in ("continuous", "final"):
+        script = {"answer": {"ttft_ms": 50, "gap_ms": 100, "chunk": 4, "usage": usage}}
+        got = measure(folder / usage, script, osl=64, num_prompts=4, concurrency=4)
+        for row in got.rows:
+            assert row.chunk_tokens.tolist() == [4] * 16
+            assert np.allclose(row.itl_s, np.repeat(row.chunk_gap_s, 4) / 4)
+        figures = got.figures()
+        gap, itl = figures["chunk_gap_s"]["p50"], figures["itl_s"]["p50"]
+        assert figures["itl_s"]["n"] == 4 * 60
+        said.append(f"ITL p50 {ms(itl)}, gap {ms(gap)}")
+    return "; ".join(said)
+
+
+@entry(
+    "S-d",
+    f"{CLIENTS} d",
+    "200, [DONE] and nothing else; the same with a usage that claims tokens",
+    "failed (empty), no latency, no rate",
+)
+def _(folder: Path) -> str:
+    for number, answer in enumerate(({"tokens": 0, "usage": "none"}, {"tokens": 0})):
+        got = measure(folder / str(number), {"answer": answer}, num_prompts=16, concurrency=4)
+        assert {record["error"]["class"] for record in got.records} == {"empty"}
+        figures = got.figures()
+        assert (figures["ok"], figures["failed"]) == (0, 16)
+        assert (figures["ttft_s"], figures["agg_output_tps"]) == (None, None)
+    return "16 of 16 failed (empty), TTFT and tok/s null"
+
+
+@entry(
+    "S-e",
+    f"{CLIENTS} e",
+    "503 to 30 % of 40 requests",
+    "as many failed as the server refused, the others ok",
+)
+def _(folder: Path) -> str:
+    script = {"rules": [{"when": {"share": 0.3}, "status": 503, "message": "busy"}]}
+    got = measure(folder, script, num_prompts=40, concurrency=4)
+    refused = sum(row["status"] == 503 for row in got.log)
+    figures = got.figures()
+    assert (figures["ok"], figures["failed"]) == (40 - refused, refused)
+    assert {record["http_status"] for record in got.records} == {200, 503}
+    return f"{40 - refused} ok, {refused} failed"
+
+
+@entry(
+    "S-f",
+    f"{CLIENTS} f",
+    "every frame cut in its middle, or inside a character, the rest 3 ms later",
+    "one token a frame, none lost, no error",
+)
+def _(folder: Path) -> str:
+    for split in ("middle", "character"):
+        answer = {"gap_ms": 20, "text": " é", "split": split, "split_ms": 3}
+        got = measure(folder / split, {"answer": answer}, osl=16, num_prompts=4, concurrency=4)
+        got.check_causality()
+        assert {record["kinds"] for record in got.records} == {"t" * 16 + "ud"}
+        assert {(row.status, row.output_tokens) for row in got.rows} == {("ok", 16)}
+    return "16 tokens, 15 ITL values each, ok"
+
+
+@entry(
+    "S-g",
+    f"{CLIENTS} g",
+    "chat: nothing but reasoning, as reasoning_content and as reasoning",
+    "counted and timed as output",
+)
+def _(folder: Path) -> str:
+    for field in ("reasoning_content", "reasoning"):
+        answer = {"ttft_ms": 20, "gap_ms": 5, "reasoning": 16, "reasoning_field": field}
+        got = measure(folder / field, {"answer": answer}, osl=16, isl=64, **CHAT)
+        (row,), (record,) = got.rows, got.records
+        assert record["kinds"] == "k" * 16 + "ud"
+        assert (row.status, row.output_tokens, row.reasoning_tokens) == ("ok", 16, 16)
+        assert (row.first_ns, row.first_text_ns) == (record["t_ns"][0], None)
+    return "16 tokens of reasoning, TTFT at the first, no first text"
+
+
 def main() -> None:
     """Write the table."""
     lines = [

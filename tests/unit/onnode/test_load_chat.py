@@ -79,6 +79,15 @@ def test_words_are_alike_and_the_sizing_prompts_hold_all_of_them():
     assert sorted(twice) == sorted(WORDS * 2)
 
 
+@given(st.integers(1, 1000), st.text(max_size=4))
+def test_balanced_prompts_hold_each_word_equally_often(count, seed):
+    words = Prompts(seed, WORDS, balanced=True).tokens(7, count)
+    assert len(words) == count
+    counts = [words[2:].count(word) for word in WORDS]
+    # The first two words say which prompt it is.
+    assert max(counts) - min(counts) <= 3
+
+
 @given(st.floats(0.5, 8), st.integers(0, 5000), CHATS, st.integers(1, 20_000))
 def test_the_words_come_as_near_to_the_length_as_words_can(per_word, overhead, chat, isl):
     counts = [round(overhead + per_word * len(WORDS) * times) for times in (1, 2)]
@@ -98,7 +107,7 @@ def test_a_server_that_does_not_count_gives_no_length(counts):
 
 def test_a_length_below_what_surrounds_the_words_is_refused():
     chat = Chat(("system", "user", "assistant", "user"), 8, 29)
-    with pytest.raises(SpecError, match="isl 100 is less than the 2903 tokens .* raise it"):
+    with pytest.raises(SpecError, match=r"isl 100 is less than the 2903 tokens .* raise it"):
         words_for(Sizing(1.0, 2900.0), chat, 100)
 
 
@@ -182,7 +191,8 @@ def test_bad_shapes_are_refused_by_key(more, says):
         "schema": 1, "url": "http://127.0.0.1:1", "model": "m", "seed": "s", "vocab": [300, 4000],
         "timeout_s": 20, "case_timeout_s": 60,
         "segments": [{"name": "main", "streams": [{
-            "name": "main", "kind": "closed", "isl": 8, "osl": 2, "concurrency": 1, "num_prompts": 1,
+            "name": "main", "kind": "closed", "isl": 8, "osl": 2, "concurrency": 1,
+            "num_prompts": 1,
         }]}],
     }  # fmt: skip
     with pytest.raises(SpecError, match=says):
