@@ -246,6 +246,7 @@ _PASSED_ON: dict[str, Any] = {
     "add_help_option": False,
 }
 app.command(**_PASSED_ON)(cli_load.reference_server)
+app.command(**_PASSED_ON)(cli_load.calibrate)
 
 
 @app.command(**_PASSED_ON)

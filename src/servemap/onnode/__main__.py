@@ -8,6 +8,7 @@ from typing import List
 COMMANDS = {
     "ask": ("ask", "main"),
     "bench": ("bench", "main"),
+    "calibrate": ("calibrate", "main"),
     "clock": ("clock", "main"),
     "collect": ("collect", "main"),
     "end": ("end", "main"),

@@ -48,10 +48,10 @@ class Talk:
 
 
 class Server:
-    """Answers by a script until `stop` is set; `log` gets one JSON line a request, epoch ns."""
+    """Answers by a script until `end` is called; `log` gets one JSON line a request, epoch ns."""
 
     def __init__(self, script: Script, address: Tuple[str, int], log: IO[str]) -> None:
-        self.stop = False
+        self._ended = False
         self._script = script
         self._log = log
         self._anchor = take_anchor()
@@ -76,8 +76,8 @@ class Server:
         )
 
     def run(self) -> None:
-        """Serve until `stop`; then note the requests that were not answered to their end."""
-        while not self.stop:
+        """Serve until `end`; then note the requests that were not answered to their end."""
+        while not self._ended:
             ready = self._epoll.poll(self._wait_s())
             for fd, event in ready:
                 if fd == self._listener.fileno():
@@ -89,6 +89,10 @@ class Server:
             self._drop(talk, "server stopped")
         self._listener.close()
         self._epoll.close()
+
+    def end(self) -> None:
+        """Have `run` return soon; may be called by a signal's handler."""
+        self._ended = True
 
     def _wait_s(self) -> float:
         if not self._due:

@@ -7,8 +7,7 @@ every answer: nothing it "produces" is a measurement of a server.
 import argparse
 import signal
 import sys
-from types import FrameType
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List
 
 from .checked import SpecError, read_json
 from .ref_script import parse_script
@@ -33,11 +32,8 @@ def main(argv: List[str], read: Callable[[str], Any] = read_json) -> int:
         with open(options.log, "w", encoding="utf-8") as log:
             server = Server(script, (options.host, options.port), log)
 
-            def stop(_number: int, _frame: Optional[FrameType]) -> None:
-                server.stop = True
-
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, stop)
+                signal.signal(number, lambda *_: server.end())
             print(
                 f"reference server, simulated answers: http://{options.host}:{server.port}",
                 flush=True,

@@ -4,20 +4,24 @@ In virtual time its frames go straight into the client's reader, so every value 
 """
 
 import json
+import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ref_process import load, measure, read_load, reference_server
 
 from servemap.analysis.requests import FLAG_HIDDEN, parse_requests
+from servemap.measure.setup import load_context
 from servemap.onnode.checked import SpecError
 from servemap.onnode.load_call import Call, Lane
 from servemap.onnode.load_records import build_record
@@ -25,6 +29,7 @@ from servemap.onnode.load_spec import Stream
 from servemap.onnode.ref_frames import BLOCK, OWNER, Asked, PrefixCache, frames, produced
 from servemap.onnode.ref_script import choose, parse_script
 from servemap.parsers.jsonl import JsonLine
+from tests.fakes import campaign
 
 SENT = 1_000_000_000
 
@@ -286,3 +291,17 @@ def test_produced_is_what_was_asked_unless_the_script_says_otherwise():
     asked = Asked(False, True, "m", 9, ["1"])
     assert produced(answer_of(), asked) == 9
     assert produced(answer_of(tokens=37), asked) == 37
+
+
+def test_the_documents_script_is_one():
+    text = (Path(__file__).parents[3] / "docs" / "workloads.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    script = parse_script(yaml.safe_load(next(b for b in blocks if b.startswith("schema:"))))
+    assert len(script.rules) == 6
+    cases = yaml.safe_load(next(b for b in blocks if b.startswith("- {")))
+    model = {"name": "m", "path": "/m", "context": 32768}
+    phases = [{"id": "phase1", "cases": [case["id"] for case in cases]}]
+    found = load_context(campaign(cases=cases, phases=phases, model=model)).plan.cases
+    assert [case.kind for case in found.values()] == [
+        "fixed", "rate", "rate", "prefix", "chat", "tools",
+    ]  # fmt: skip
