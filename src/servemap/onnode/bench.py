@@ -18,6 +18,7 @@ from .load_prompts import parse_target
 from .load_run import Run
 from .load_spec import LoadSpec, load_spec, parse_spec
 from .load_summary import say_no_success, summary_lines, vocab_hint
+from .load_trace import Caps, read_trace
 
 
 def main(argv: List[str]) -> int:
@@ -81,6 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--rate", type=float, metavar="R", help="open loop: requests per second on average")
     add("--arrivals", metavar="P", help="poisson, gamma or constant, with --rate (poisson)")
     add("--burstiness", type=float, metavar="B", help="shape of gamma gaps; below 1: more bursty")
+    add("--trace", metavar="FILE", help="replay its requests: at their times, or --concurrency")
+    add("--isl-cap", type=int, metavar="N", help="cut a trace's prompts to N tokens")
+    add("--osl-cap", type=int, metavar="N", help="cut a trace's answers to N tokens")
+    add("--speed", type=float, metavar="X", help="play a trace's times X times as fast (1)")
+    add("--timestamp-s", type=float, metavar="S", help="seconds of a trace's timestamp unit (1)")
+    add("--block-tokens", type=int, metavar="N", help="tokens of a block with a hash id (16)")
     add("--num-prompts", type=int, metavar="N", help="requests (ten times the concurrency)")
     add("--warmup", type=int, metavar="N", help="requests before the window (the concurrency)")
     add("--seed", help="decides the prompts (a new one each run)")
@@ -121,13 +128,19 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
         # The warm-up has the same prefix, so that it is there when the window begins.
         shape["prefix_tokens"] = round(options["prefix_share"] * shape["isl"])
     stream = {"name": "main", "kind": "closed", **shape, "concurrency": concurrency}
+    stream["num_prompts"] = prompts
     # Long enough for every wave, warm-up included, to run into its time limit.
     waves = sum(math.ceil(count / max(concurrency, 1)) for count in (prompts, warmup))
     if rate is not None:
-        stream = {"name": "main", "kind": "rate", **shape, "rate_rps": rate}
+        stream = {"name": "main", "kind": "rate", **shape, "rate_rps": rate, "num_prompts": prompts}
         stream.update({key: options[key] for key in ("arrivals", "burstiness") if key in options})
         waves = warmup + 1
         window = prompts / rate if rate > 0 else 0.0
+    elif "trace" in options:
+        stream = _replay(options)
+        requests = stream["requests"]
+        waves = warmup + (len(requests) if "concurrency" in options else 1)
+        window = max(request.get("at_s", 0.0) for request in requests)
     if "tools" in options and "chat" not in options:
         raise SpecError("--tools: are for chat requests; give --chat user too")
     chat = None
@@ -148,23 +161,54 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
         "case_timeout_s": timeout * (waves + 1) + window,
         "warmup": {**shape, "concurrency": concurrency, "num_prompts": warmup} if warmup else None,
         "min_window_s": options.get("min_window", 0.0),
-        "segments": [{"name": "main", "streams": [{**stream, "num_prompts": prompts}]}],
+        "segments": [{"name": "main", "streams": [stream]}],
     }
 
 
+def _replay(options: Dict[str, Any]) -> Dict[str, Any]:
+    speed = options.get("speed", 1.0)
+    if not speed > 0:
+        raise SpecError(f"--speed: {speed} is refused: give more than 0")
+    caps = Caps(
+        options.get("isl_cap"),
+        options.get("osl_cap"),
+        options.get("num_prompts"),
+        options.get("timestamp_s", 1.0),
+        speed,
+    )
+    requests = read_trace(options["trace"], caps)
+    if "concurrency" not in options and not all("at_s" in request for request in requests):
+        raise SpecError("--trace: not every request has a time; give --concurrency")
+    stream = {"name": "main", "kind": "replay", "requests": requests}
+    stream["block_tokens"] = options.get("block_tokens", 16)
+    if "concurrency" in options:
+        stream["concurrency"] = options["concurrency"]
+    return stream
+
+
+# Options of one kind of load, and what they are refused with where another one is asked for.
+_ONLY = {
+    "rate": ("arrivals", "burstiness"),
+    "trace": ("isl_cap", "osl_cap", "speed", "timestamp_s", "block_tokens"),
+}
+_NEVER = {
+    "rate": ("concurrency", "min_window", "prefix_share", "trace"),
+    "trace": ("isl", "osl", "min_window", "prefix_share", "chat"),
+}
+
+
 def _check_loop(options: Dict[str, Any]) -> None:
-    """Refuse options of a closed loop with --rate, and the other way round."""
-    wrong: Tuple[str, ...]
-    if "rate" in options:
-        wrong, why = (
-            ("concurrency", "min_window", "prefix_share"),
-            "is not for an open loop; remove it or --rate",
-        )
-    else:
-        wrong, why = ("arrivals", "burstiness"), "says how requests arrive; give --rate too"
-    for name in wrong:
-        if name in options:
-            raise SpecError(f"--{name.replace('_', '-')}: {why}")
+    """Refuse options that do not go together."""
+    for kind, names in _ONLY.items():
+        for name in names:
+            if name in options and kind not in options:
+                raise SpecError(f"--{name.replace('_', '-')}: goes with --{kind}; give that too")
+    for kind, names in _NEVER.items():
+        for name in names:
+            if name in options and kind in options:
+                raise SpecError(
+                    f"--{name.replace('_', '-')}: does not go with --{kind}; remove one"
+                )
 
 
 def _vocab(text: str) -> List[int]:

@@ -57,6 +57,10 @@ def _maker(
         if index >= stream.num_prompts:
             ordinal = repeated + (index - stream.num_prompts) * step
         call_id = f"{prefix}-{index + 1:06d}"
+        if stream.recorded:
+            request = stream.recorded[index]
+            tokens = prompts.replayed(ordinal, request, stream.block_tokens)
+            return call_id, render(tokens, request.osl, call_id)
         tokens = prompts.tokens(ordinal, size(stream), stream.prefix)
         return call_id, render(tokens, stream.osl, call_id)
 

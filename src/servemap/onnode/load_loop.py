@@ -63,7 +63,7 @@ class Loop:
         self._stop = stop
         self._active: Set[Conn] = set()
         self._calls: List[Call] = []
-        self._due: Deque[Tuple[Lane, int]] = deque()
+        self._due: Deque[Tuple[Lane, int, Optional[Call]]] = deque()
         # What happens at set times, latest first: (ns, is it a send, lane).
         self._timeline: List[Tuple[int, bool, Lane]] = []
         self._start_ns = 0
@@ -93,7 +93,7 @@ class Loop:
         self._start_ns = now = time.monotonic_ns()
         for lane in self._lanes:
             if lane.closed:
-                self._due.extend([(lane, now)] * lane.slots)
+                self._due.extend([(lane, now, None)] * lane.slots)
             for offset in lane.stream.at_s:
                 due = now + int(offset * 1e9)
                 self._timeline.append((due, True, lane))
@@ -157,13 +157,13 @@ class Loop:
             due_ns, send, lane = timeline.pop()
             if send:
                 lane.expected -= 1
-                due.append((lane, due_ns))
+                due.append((lane, due_ns, None))
             else:
                 self._pool.expect(lane)
         for _ in range(min(BURST, len(due))):
-            lane, scheduled_ns = due.popleft()
-            if lane.issued < lane.limit or self._another_wave(lane):
-                call = lane.take(scheduled_ns)
+            lane, scheduled_ns, before = due.popleft()
+            if lane.has_next(before) or self._another_wave(lane):
+                call = lane.take(scheduled_ns, before)
                 self._calls.append(call)
                 self._start(call, self._pool.take(lane))
 
@@ -306,7 +306,7 @@ class Loop:
         lane = call.lane
         lane.ended(outcome == "complete" and call.response.status == 200)
         if lane.closed:
-            self._due.append((lane, when))
+            self._due.append((lane, when, call))
 
 
 def _said(error: OSError) -> str:

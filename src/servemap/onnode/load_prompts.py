@@ -11,6 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from .checked import SpecError
+from .load_spec import Recorded
 
 
 class Target(NamedTuple):
@@ -82,6 +83,19 @@ class Prompts:
             rest //= size
             place += 1
         return words
+
+    def replayed(self, ordinal: int, request: Recorded, block_tokens: int) -> List[str]:
+        """Return the prompt of a recorded request: alike where the recorded ones were alike."""
+        if request.conversation is not None:
+            draw = random.Random(f"{self.seed}/conversation/{request.conversation}")
+            return draw.choices(self.words, k=request.isl)
+        words: List[str] = []
+        for block in request.blocks:
+            draw = random.Random(f"{self.seed}/block/{block}")
+            words += draw.choices(self.words, k=block_tokens)
+        if len(words) >= request.isl:
+            return words[: request.isl]
+        return words + self.tokens(ordinal, request.isl - len(words))
 
     def _draw(self, draw: random.Random, count: int) -> List[str]:
         if not self.balanced:

@@ -54,7 +54,7 @@ class Run:
         self._cpu_s = 0.0
         self._max_lag_ns = 0
         self._render = renderer(spec, target, api_key)
-        self._words: Dict[Stream, int] = {}
+        self._words: Dict[int, int] = {}
         self._sizing: Optional[Dict[str, float]] = None
         self._lanes = make_lanes(spec, self._render, self._size_of)
 
@@ -212,7 +212,7 @@ class Run:
         self._signal = SIGNALS[signal.Signals(number)]
 
     def _size_of(self, stream: Stream) -> int:
-        return self._words.get(stream, stream.isl)
+        return self._words.get(stream.isl, stream.isl)
 
     def _size(self, address: Address, chat: Chat, log: RequestLog) -> None:
         """Let the server count two prompts, and plan the words of all others by that.
@@ -239,11 +239,12 @@ class Run:
         self._sizing = sizing._asdict()
         for segment in self._spec.segments:
             for lane in self._lanes[segment.name]:
-                self._words[lane.stream], lane.isl = words_for(sizing, chat, lane.stream.isl)
+                isl = lane.stream.isl
+                self._words[isl], lane.isl = words_for(sizing, chat, isl)
         if self._spec.warmup is not None:
             for lane in self._lanes[self._spec.warmup.name]:
                 least = max(lane.stream.isl, shortest(sizing, chat))
-                self._words[lane.stream], lane.isl = words_for(sizing, chat, least)
+                self._words[lane.stream.isl], lane.isl = words_for(sizing, chat, least)
 
 
 def find_address(target: Target) -> Tuple[Optional[Address], str]:

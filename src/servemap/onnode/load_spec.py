@@ -24,11 +24,24 @@ RESERVED = (
 )
 
 
+class Recorded(NamedTuple):
+    """One request of a replay: lengths in tokens, and by what its prompt is like others.
+
+    Prompts of one `conversation` begin alike; `blocks` name the prompt's leading blocks.
+    """
+
+    isl: int
+    osl: int
+    conversation: Optional[str]
+    blocks: Tuple[int, ...]
+
+
 class Stream(NamedTuple):
     """One kind of request: `closed` (fixed concurrency) or sent at `at_s` seconds.
 
     These are given (`at`) or drawn from an arrival process (`rate`). `prefix`: so many of the
-    prompt's first tokens are the same in all prompts of one seed.
+    prompt's first tokens are the same in all prompts of one seed. `recorded`: the requests of a
+    `replay`, whose lengths stand in for `isl` and `osl`.
     """
 
     name: str
@@ -39,6 +52,8 @@ class Stream(NamedTuple):
     num_prompts: int
     at_s: Tuple[float, ...]
     prefix: int = 0
+    recorded: Tuple[Recorded, ...] = ()
+    block_tokens: int = 1
 
 
 class Segment(NamedTuple):
@@ -102,8 +117,9 @@ def parse_spec(raw: Any) -> LoadSpec:
         refuse("endpoint", spec.endpoint, "give the path, e.g. /v1/completions")
     if spec.chat and spec.chat.tools and "tools" in spec.request:
         refuse("request.tools", spec.request["tools"], "chat.tools makes them; give one of the two")
-    if spec.chat and any(stream.prefix for one in spec.segments for stream in one.streams):
-        refuse("chat", list(spec.chat.roles), "prefix_tokens is for prompts of token ids")
+    streams = [stream for one in spec.segments for stream in one.streams]
+    if spec.chat and any(stream.prefix or stream.recorded for stream in streams):
+        refuse("chat", list(spec.chat.roles), "prefixes and replays are of token ids")
     if spec.endpoint.rstrip("/").endswith("/chat/completions") != (spec.chat is not None):
         refuse(
             "endpoint",
@@ -210,8 +226,10 @@ def _stream(table: Table, seed: str) -> Stream:
         )
     elif kind == "rate":
         stream = _rate(table, name, seed)
+    elif kind == "replay":
+        stream = _replay(table, name)
     else:
-        refuse(table.key("kind"), kind, "give closed, at or rate")
+        refuse(table.key("kind"), kind, "give closed, at, rate or replay")
     table.finish()
     return stream
 
@@ -235,6 +253,47 @@ def _rate(table: Table, name: str, seed: str) -> Stream:
         num_prompts=count,
         at_s=times,
     )
+
+
+def _replay(table: Table, name: str) -> Stream:
+    """Read a stream of recorded requests: at their times, or in a closed loop if `concurrency`."""
+    raw = table.get("requests")
+    if not isinstance(raw, list) or not raw:
+        refuse(table.key("requests"), raw, "give a list with at least one request")
+    rows = [_recorded(Table(item, f"{table.where}.requests[{i}]")) for i, item in enumerate(raw)]
+    concurrency = table.get("concurrency")
+    times: Tuple[float, ...] = ()
+    if concurrency is None:
+        rows.sort(key=lambda row: -1.0 if row[0] is None else row[0])
+        times = tuple(at_s for at_s, _ in rows if at_s is not None)
+        if len(times) < len(rows):
+            refuse(table.key("requests"), "at_s", "give each its time, or the stream a concurrency")
+    else:
+        table.left["concurrency"] = concurrency
+        concurrency = table.whole("concurrency")
+    return Stream(
+        name=name,
+        kind="replay",
+        isl=max(row.isl for _, row in rows),
+        osl=max(row.osl for _, row in rows),
+        concurrency=concurrency or len(rows),
+        num_prompts=len(rows),
+        at_s=times,
+        recorded=tuple(row for _, row in rows),
+        block_tokens=table.whole("block_tokens", 16),
+    )
+
+
+def _recorded(table: Table) -> Tuple[Optional[float], Recorded]:
+    at_s = table.get("at_s")
+    blocks = table.get("blocks", [])
+    if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
+        refuse(table.key("blocks"), blocks, "give a list of whole numbers")
+    row = Recorded(
+        table.whole("isl"), table.whole("osl"), table.optional_text("conversation"), tuple(blocks)
+    )
+    table.finish()
+    return None if at_s is None else seconds(at_s, table.key("at_s")), row
 
 
 def _name(table: Table) -> str:

@@ -144,9 +144,9 @@ def test_the_options_make_an_open_loop(tmp_path, capsys):
     stream = bench_of("--rate 5")
     assert (stream["kind"], stream["num_prompts"], stream["rate_rps"]) == ("rate", 10, 5.0)
     for line, says in (
-        ("--rate 5 --concurrency 3", "--concurrency: is not for an open loop"),
-        ("--rate 5 --min-window 3", "--min-window: is not for an open loop"),
-        ("--arrivals gamma", "--arrivals: says how requests arrive"),
+        ("--rate 5 --concurrency 3", "--concurrency: does not go with --rate"),
+        ("--rate 5 --min-window 3", "--min-window: does not go with --rate"),
+        ("--arrivals gamma", "--arrivals: goes with --rate"),
         ("--rate 0", "rate_rps: 0.0"),
     ):
         argv = ["--url", "http://127.0.0.1:1", "--model", "m", *line.split()]
