@@ -20,6 +20,9 @@ from .load_spec import LoadSpec, load_spec, parse_spec
 from .load_summary import say_no_success, summary_lines, vocab_hint
 from .load_trace import Caps, read_trace
 
+LONGEST_S = 9_999_999.0
+"""Most that a specification takes as a time."""
+
 
 def main(argv: List[str]) -> int:
     """Run the command; returns its exit code."""
@@ -158,7 +161,7 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
         "request": _json(options.get("request", '{"ignore_eos":true}')),
         "api_key_env": options.get("api_key_env"),
         "timeout_s": timeout,
-        "case_timeout_s": timeout * (waves + 1) + window,
+        "case_timeout_s": min(timeout * (waves + 1) + window, LONGEST_S),
         "warmup": {**shape, "concurrency": concurrency, "num_prompts": warmup} if warmup else None,
         "min_window_s": options.get("min_window", 0.0),
         "segments": [{"name": "main", "streams": [stream]}],

@@ -84,6 +84,10 @@ class Table:
             refuse(self.key(name), value, f"give a whole number from {least} to {MAX_COUNT}")
         return int(value)
 
+    def optional_whole(self, name: str, least: int = 1) -> Optional[int]:
+        """Take a whole number that may be absent or null."""
+        return self.whole(name, least=least) if self.left.get(name) is not None else self.get(name)
+
     def flag(self, name: str, default: bool) -> bool:
         """Take true or false."""
         value = self.get(name, default)

@@ -261,16 +261,13 @@ def _replay(table: Table, name: str) -> Stream:
     if not isinstance(raw, list) or not raw:
         refuse(table.key("requests"), raw, "give a list with at least one request")
     rows = [_recorded(Table(item, f"{table.where}.requests[{i}]")) for i, item in enumerate(raw)]
-    concurrency = table.get("concurrency")
+    concurrency = table.optional_whole("concurrency")
     times: Tuple[float, ...] = ()
     if concurrency is None:
         rows.sort(key=lambda row: -1.0 if row[0] is None else row[0])
         times = tuple(at_s for at_s, _ in rows if at_s is not None)
         if len(times) < len(rows):
             refuse(table.key("requests"), "at_s", "give each its time, or the stream a concurrency")
-    else:
-        table.left["concurrency"] = concurrency
-        concurrency = table.whole("concurrency")
     return Stream(
         name=name,
         kind="replay",

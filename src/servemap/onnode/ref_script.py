@@ -139,10 +139,9 @@ def choose(script: Script, request_id: str, ordinal: int, attempt: int) -> Answe
 
 def _answer(raw: Any, where: str) -> Answer:
     table = Table(raw, where)
-    cached = table.get("cached_tokens")
-    if cached is not None and cached != "prefix":
-        table.left["cached_tokens"] = cached
-        cached = table.whole("cached_tokens", least=0)
+    by_prefix = table.left.get("cached_tokens") == "prefix"
+    cached = table.get("cached_tokens") if by_prefix else table.optional_whole("cached_tokens", 0)
+    role_ms = table.get("role_ms")
     text = table.get("text", " tok")
     if not isinstance(text, str):
         refuse(table.key("text"), text, "give a text")
@@ -151,30 +150,29 @@ def _answer(raw: Any, where: str) -> Answer:
         message=table.text("message", "refused by the script"),
         drop=table.flag("drop", False),
         head_ms=_ms(table, "head_ms", 0),
-        role_ms=None if table.left.get("role_ms") is None else _ms(table, "role_ms", 0),
+        role_ms=None if role_ms is None else _ms_of(role_ms, table.key("role_ms")),
         ttft_ms=_ms(table, "ttft_ms", 0),
         gap_ms=tuple(_ms_of(item, table.key("gap_ms")) for item in _list(table, "gap_ms", 0)),
         chunk=tuple(_tokens_of(item, table.key("chunk")) for item in _list(table, "chunk", 1)),
-        tokens=_optional(table, "tokens"),
+        tokens=table.optional_whole("tokens", 0),
         hidden=table.whole("hidden", 0, 0),
         reasoning=table.whole("reasoning", 0, 0),
         tools=table.whole("tools", 0, 0),
         reasoning_field=table.choice("reasoning_field", list(FIELDS), FIELDS[0]),
         text=text,
         usage=table.choice("usage", USAGES, "final"),
-        prompt_tokens=_optional(table, "prompt_tokens"),
+        prompt_tokens=table.optional_whole("prompt_tokens", 0),
         cached_tokens=cached,
         count_reasoning=table.flag("count_reasoning", True),
         split=table.choice("split", SPLITS, "none"),
         split_ms=_ms(table, "split_ms", 0),
         split_chunks=table.whole("split_chunks", MAX_COUNT, 0),
-        error_after=_optional(table, "error_after"),
-        cut_after=_optional(table, "cut_after"),
-        hang_after=_optional(table, "hang_after"),
+        error_after=table.optional_whole("error_after", 0),
+        cut_after=table.optional_whole("cut_after", 0),
+        hang_after=table.optional_whole("hang_after", 0),
         done=table.flag("done", True),
         close=table.flag("close", False),
     )
-    table.get("role_ms")
     table.finish()
     if answer.status > 599:
         refuse(table.key("status"), answer.status, "give an HTTP status")
@@ -201,11 +199,6 @@ def _list(table: Table, name: str, default: float) -> List[Any]:
     if isinstance(value, list) and not value:
         refuse(table.key(name), value, "give a value or a list of them")
     return value if isinstance(value, list) else [value]
-
-
-def _optional(table: Table, name: str) -> Optional[int]:
-    value = table.get(name)
-    return None if value is None else Table({name: value}, table.where).whole(name, least=0)
 
 
 def _range(table: Table, name: str) -> Optional[Tuple[int, int]]:

@@ -196,11 +196,11 @@ class Server:
                 talk.after = "cut"
             if answer.hang_after is not None:
                 talk.after = "hang"
-        self._advance(talk)
+        self._plan(talk, next(talk.frames, None))
 
-    def _advance(self, talk: Talk) -> None:
-        """Make the next frame ahead of its time, so that only its write is left for then."""
-        talk.next = next(talk.frames, None)
+    def _plan(self, talk: Talk, frame: Optional[Frame]) -> None:
+        """Note when the next frame is due: it is made ahead, so that only its write is left."""
+        talk.next = frame
         if talk.next is not None:
             self._pushed += 1
             due = talk.received_ns + talk.next.due_ns
@@ -234,8 +234,7 @@ class Server:
                     row["kinds"] += item.kind
                     row["tokens"].append(item.tokens)
             if self._send(talk, data):
-                talk.frames = _before(following, talk.frames)
-                self._advance(talk)
+                self._plan(talk, following)
 
     def _send(self, talk: Talk, data: bytes) -> bool:
         """Write, keeping what does not fit; False if the client left."""
@@ -269,9 +268,3 @@ class Server:
     def _write(self, row: Json) -> None:
         self._log.write(json.dumps(row, separators=(",", ":")) + "\n")
         self._log.flush()
-
-
-def _before(first: Optional[Frame], rest: Iterator[Frame]) -> Iterator[Frame]:
-    if first is not None:
-        yield first
-        yield from rest

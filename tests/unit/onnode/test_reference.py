@@ -305,3 +305,11 @@ def test_the_documents_script_is_one():
     assert [case.kind for case in found.values()] == [
         "fixed", "rate", "rate", "prefix", "chat", "tools",
     ]  # fmt: skip
+
+
+def test_long_answers_and_prompts_of_many_reads(tmp_path):
+    got = measure(tmp_path, {}, isl=300_000, osl=5000, num_prompts=2)
+    assert [(row.status, row.output_tokens) for row in got.rows] == [("ok", 5000)] * 2
+    got.check_causality()
+    got = measure(tmp_path / "paced", {"answer": {"gap_ms": 0.1}}, osl=3000)
+    assert [(row.status, row.output_tokens) for row in got.rows] == [("ok", 3000)]
