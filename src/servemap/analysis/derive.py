@@ -26,7 +26,7 @@ from servemap.analysis.verdict import (
     resolve_limits,
     verdict,
 )
-from servemap.analysis.workload_checks import check_prefix, check_schedule
+from servemap.analysis.workload_checks import check_prefix, check_schedule, check_stalled
 from servemap.model.canon import file_sha256, write_json_atomic
 from servemap.model.errors import ParseError
 from servemap.model.files import read_json_value
@@ -126,6 +126,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         *check_client(client, requests.rows, limits),
         *check_schedule(load, requests.rows, limits),
         *check_prefix(load, requests.rows, engine_cache_hit_rate(telemetry.rows), limits),
+        *check_stalled(telemetry.rows, limits),
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
         *check_clocks(clock, limits),
         *check_foreign_load(telemetry.rows, segments, client, limits),

@@ -1,6 +1,6 @@
-"""Checks that only some workloads have: the schedule of an open loop, the reuse of a prefix."""
+"""Checks that only some measurements have: an open loop's schedule, a reused prefix, a stall."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,8 @@ import numpy as np
 from servemap.analysis.requests import Request
 from servemap.analysis.verdict import Check, at_most, cached_share, lag_limit
 from servemap.parsers.values import integer, mapping, sequence, text
+from servemap.telemetry.align import AlignedRow
+from servemap.telemetry.catalogue import engine_metrics
 
 
 def check_schedule(
@@ -60,6 +62,38 @@ def check_prefix(
     engine = "" if engine_cache_hits is None else f", by its counters {engine_cache_hits:.1%}"
     note = f"{asked:.1%} asked, {reached:.1%} reached{engine}"
     return [Check(name, abs(reached - asked), limit, abs(reached - asked) <= limit, note)]
+
+
+def check_stalled(rows: Iterable[AlignedRow], limits: dict[str, float]) -> list[Check]:
+    """Check by the engine's own gauges that it never sat on waiting requests with none running.
+
+    A worker that died or hangs shows so while `/health` still answers. No check where an engine
+    does not tell both.
+
+    Args:
+        rows: aligned telemetry of all segments.
+        limits: limits by name.
+    """
+    running = {own.running for own in engine_metrics().values()}
+    waiting = {own.waiting for own in engine_metrics().values()}
+    active: dict[int, float] = {}
+    queued: dict[int, float] = {}
+    for row in rows:
+        for names, totals in ((running, active), (waiting, queued)):
+            if row.inside and row.metric in names:
+                totals[row.t_ns] = totals.get(row.t_ns, 0.0) + row.value
+    both = sorted(active.keys() & queued.keys())
+    if not both:
+        return []
+    longest = 0.0
+    since: int | None = None
+    for t_ns in both:
+        if active[t_ns] == 0 and queued[t_ns] > 0:
+            since = t_ns if since is None else since
+            longest = max(longest, (t_ns - since) / 1e9)
+        else:
+            since = None
+    return [Check("server_stalled_s", longest, limits["stalled_s"], longest <= limits["stalled_s"])]
 
 
 def _streams(load: dict[str, Any]) -> list[dict[str, Any]]:

@@ -18,11 +18,15 @@ import numpy as np
 from ref_process import Load, load, measure, read_load, reference_server
 
 from servemap.analysis.definitions import definitions
+from servemap.analysis.verdict import default_limits
+from servemap.analysis.workload_checks import check_stalled
 from servemap.engines.registry import get_engine
 from servemap.model.server_spec import ModelSpec
 from servemap.nodes.local import LocalNode
 from servemap.server.gates.checks import Check, check_completion, run_gates
 from servemap.server.gates.ready import wait_ready
+from servemap.telemetry.align import AlignedRow
+from servemap.telemetry.catalogue import engine_metrics
 
 
 @dataclass(frozen=True)
@@ -324,8 +328,8 @@ def _(folder: Path) -> str:
 @entry(
     "B20",
     "vllm-project/vllm#11996, #39863, #16259, #21728",
-    "/health and /v1/models answer 200, completions never do",
-    "not ready: only a one-token completion is; a load ends in bounded time",
+    "/health and /v1/models answer 200, completions never do; gauges: 0 running, 3 waiting for 60 s",
+    "not ready: only a one-token completion is; a load ends in bounded time; a stall is invalid",
 )
 def _(folder: Path) -> str:
     model = ModelSpec(name="reference", path="/m", context=64, vocab=(300, 4000))
@@ -343,7 +347,16 @@ def _(folder: Path) -> str:
     assert good.ok is True
     # Even then it is never taken for an engine.
     assert [check.name for check in gates.checks if check.ok is False] == ["model"]
-    return f"completion: {check.evidence.rpartition(': ')[2]}; load: 4 of 4 timed_out"
+    own = engine_metrics()["vllm"]
+    gauges = ((own.running, 0.0), (own.waiting, 3.0))
+    stall = [
+        AlignedRow("n", "engine_metrics", "server", name, "1", t * 10**9, value, "main", True)
+        for t in range(61)
+        for name, value in gauges
+    ]
+    (stalled,) = check_stalled(stall, default_limits())
+    assert (stalled.value, stalled.ok) == (60.0, False)
+    return f"completion: {check.evidence.rpartition(': ')[2]}; load: 4 of 4 timed_out; stalled for 60 s: invalid"
 
 
 @entry(
