@@ -328,7 +328,7 @@ def _(folder: Path) -> str:
 @entry(
     "B20",
     "vllm-project/vllm#11996, #39863, #16259, #21728",
-    "/health and /v1/models answer 200, completions never do; gauges: 0 running, 3 waiting for 60 s",
+    "/health and /v1/models answer 200, completions never do; gauges say 0 running, 3 waiting",
     "not ready: only a one-token completion is; a load ends in bounded time; a stall is invalid",
 )
 def _(folder: Path) -> str:
@@ -356,7 +356,8 @@ def _(folder: Path) -> str:
     ]
     (stalled,) = check_stalled(stall, default_limits())
     assert (stalled.value, stalled.ok) == (60.0, False)
-    return f"completion: {check.evidence.rpartition(': ')[2]}; load: 4 of 4 timed_out; stalled for 60 s: invalid"
+    gate = check.evidence.rpartition(": ")[2]
+    return f"gate: {gate}; load: 4 of 4 timed_out; stalled for 60 s (simulated gauges): invalid"
 
 
 @entry(
