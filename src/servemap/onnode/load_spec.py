@@ -12,16 +12,7 @@ from .load_arrivals import PROCESSES, arrivals
 from .load_chat import Chat, parse_chat
 
 SCHEMA = 1
-RESERVED = (
-    "model",
-    "prompt",
-    "messages",
-    "tools",
-    "max_tokens",
-    "max_completion_tokens",
-    "stream",
-    "n",
-)
+RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stream", "n")
 
 
 class Recorded(NamedTuple):
