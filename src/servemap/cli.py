@@ -3,11 +3,18 @@
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from servemap import cli_diagnose, cli_parse, cli_prepare, cli_show, cli_trace
+from servemap import (
+    cli_diagnose,
+    cli_load,
+    cli_parse,
+    cli_prepare,
+    cli_show,
+    cli_trace,
+)
 from servemap.analysis.gate import baseline_failures, failures
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
@@ -243,10 +250,16 @@ def embedded(folder: Path) -> None:
         print(f"written: {path}")
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
-)
+# Their own parsers, which nodes have too, read what follows the command.
+_PASSED_ON: dict[str, Any] = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "add_help_option": False,
+}
+app.command(**_PASSED_ON)(cli_load.reference_server)
+app.command(**_PASSED_ON)(cli_load.calibrate)
+
+
+@app.command(**_PASSED_ON)
 def bench(context: typer.Context) -> None:
     """Run the load client alone against any OpenAI-compatible server (see `bench --help`)."""
     from servemap.onnode.bench import main as load_client

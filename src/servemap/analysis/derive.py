@@ -26,6 +26,7 @@ from servemap.analysis.verdict import (
     resolve_limits,
     verdict,
 )
+from servemap.analysis.workload_checks import check_prefix, check_schedule, check_stalled
 from servemap.model.canon import file_sha256, write_json_atomic
 from servemap.model.errors import ParseError
 from servemap.model.files import read_json_value
@@ -121,6 +122,9 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         ),
         *check_client(client, requests.rows, limits),
         *found.checks,
+        *check_schedule(load, requests.rows, limits),
+        *check_prefix(load, requests.rows, engine_cache_hit_rate(telemetry.rows), limits),
+        *check_stalled(telemetry.rows, limits),
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
         *check_clocks(clock, limits),
         *check_foreign_load(telemetry.rows, segments, client, limits),
@@ -223,7 +227,9 @@ def _injected_streams(load: dict[str, Any]) -> frozenset[str]:
 
 
 def _cache_planned(case: dict[str, Any]) -> bool:
-    return case.get("cache") not in (None, False, "none", "unique", "cold", "flush")
+    asked = case.get("cache") not in (None, False, "none", "unique", "cold", "flush")
+    # Template, system messages and tools are the same in all chat requests.
+    return asked or case.get("kind") in ("prefix", "chat", "tools")
 
 
 def _weights(value: Any) -> dict[str, float] | None:

@@ -107,6 +107,7 @@ def figures(
     result["chunk_gap_s"] = distribution(_joined(r.chunk_gap_s for r in ok))
     for name, begin, end in (
         ("first_text_s", "sent_ns", "first_text_ns"),
+        ("schedule_lag_s", "scheduled_ns", "sent_ns"),
         ("ttft_from_schedule_s", "scheduled_ns", "first_ns"),
         ("e2e_from_schedule_s", "scheduled_ns", "last_ns"),
     ):
@@ -178,9 +179,31 @@ def segment_figures(
         "end_ns": segment.end_ns,
         "duration_s": segment.duration_s,
         "metrics": figures(measured, segment.duration_s, weights, slo),
+        "steady": steady(measured),
         "streams": streams,
         "service": {key: whole[key] for key in SERVICE},
     }
+
+
+def steady(requests: Sequence[Request]) -> Figures:
+    """Return latencies without the start, when a closed loop's requests come all at once.
+
+    Left out are the requests that were sent before any had ended, and how many those are is said.
+    Where that is all of them (one wave), nothing is left and the latencies are None.
+    """
+    ends = [r.last_ns for r in requests if r.status == "ok" and r.last_ns is not None]
+    first_end = min(ends, default=None)
+    rest = [
+        r
+        for r in requests
+        if first_end is not None and r.sent_ns is not None and r.sent_ns >= first_end
+    ]
+    ok = [r for r in rest if r.status == "ok"]
+    result: Figures = {"excluded": len(requests) - len(rest), "requests": len(rest)}
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        values = [getattr(r, name) for r in ok]
+        result[name] = distribution([v for v in values if v is not None])
+    return result
 
 
 def stream_window_s(requests: Sequence[Request]) -> float:

@@ -39,6 +39,8 @@ FIGURES: dict[str, tuple[str, float]] = {
     "mean_in_flight": ("mean_in_flight", 1),
     "req_output_tps_p10": ("req_output_tps.p10", 1),
     "req_output_tps_p50": ("req_output_tps.p50", 1),
+    "ttft_from_schedule_p95_ms": ("ttft_from_schedule_s.p95", 1e3),
+    "schedule_lag_p99_ms": ("schedule_lag_s.p99", 1e3),
     **{
         f"{name}_{point}_ms": (f"{name}_s.{point}", 1e3)
         for name, points in _LATENCIES.items()
@@ -135,6 +137,7 @@ def summary_row(run: str, repeat: Repeat) -> Row:
         "isl": lengths.isl,
         "osl": lengths.osl,
         "concurrency": repeat.steady.get("concurrency"),
+        "rate_rps": repeat.steady.get("rate_rps"),
         "segment": repeat.headline.get("name"),
     }
     row.update({name: pick(block, path) for name, path in _COUNTS.items()})

@@ -131,18 +131,23 @@ def _check_cache(ok: Sequence[Request], planned: bool, engine: float | None, lim
     name = "unplanned_cache_hits"
     if planned:
         return Check(name, None, limit, None, "the case plans prompts that share a prefix")
+    rate = cached_share(ok)
+    if rate is None and engine is not None:
+        return Check(name, engine, limit, engine <= limit, "from the engine's own counters")
+    if rate is None:
+        return Check(name, None, limit, None, "the server does not report cached tokens")
+    return Check(name, rate, limit, rate <= limit)
+
+
+def cached_share(ok: Sequence[Request]) -> float | None:
+    """Return cached over input tokens by usage; None where the server does not tell."""
     known = [
         (r.cached_tokens, r.input_tokens)
         for r in ok
         if r.cached_tokens is not None and r.input_tokens is not None
     ]
     total = sum(given for _, given in known)
-    if not total and engine is not None:
-        return Check(name, engine, limit, engine <= limit, "from the engine's own counters")
-    if not total:
-        return Check(name, None, limit, None, "the server does not report cached tokens")
-    rate = sum(cached for cached, _ in known) / total
-    return Check(name, rate, limit, rate <= limit)
+    return sum(cached for cached, _ in known) / total if total else None
 
 
 def check_client(
@@ -152,13 +157,18 @@ def check_client(
     status = text(client.get("status"))
     lag = number(client.get("max_lag_ms"))
     share = _client_share(client)
-    times = [r.e2e_s for r in requests if r.e2e_s is not None]
-    tolerated = limits["client_lag_share"] * median(times) * 1e3 if times else 0.0
     return [
         Check("client_status", status, "ok", status == "ok"),
-        _at_most("client_lag_ms", lag, max(limits["client_lag_ms"], tolerated)),
-        _at_most("client_cpu_share", share, limits["client_cpu_share"]),
+        at_most("client_lag_ms", lag, lag_limit(requests, limits)),
+        at_most("client_cpu_share", share, limits["client_cpu_share"]),
     ]
+
+
+def lag_limit(requests: Sequence[Request], limits: dict[str, float]) -> float:
+    """Return how late (ms) a client may be beside requests of that length."""
+    times = [r.e2e_s for r in requests if r.e2e_s is not None]
+    tolerated = limits["client_lag_share"] * median(times) * 1e3 if times else 0.0
+    return max(limits["client_lag_ms"], tolerated)
 
 
 def _client_share(client: dict[str, Any]) -> float | None:
@@ -176,7 +186,8 @@ def _client_share(client: dict[str, Any]) -> float | None:
     return cpu / wall if cpu is not None and wall else None
 
 
-def _at_most(name: str, value: float | None, limit: float) -> Check:
+def at_most(name: str, value: float | None, limit: float) -> Check:
+    """Return a check of a figure that the client records."""
     if value is None:
         return Check(name, None, limit, None, "the client did not record it")
     return Check(name, value, limit, value <= limit)

@@ -3,6 +3,7 @@
 from typing import Any
 
 SHORT_WARMUP_TOKENS = 64
+CHAT_KINDS = ("chat", "tools")
 
 
 def load_spec(
@@ -23,7 +24,7 @@ def load_spec(
     return {
         "schema": 1,
         "url": url,
-        "endpoint": endpoint,
+        "endpoint": _chat_path(endpoint) if case["kind"] in CHAT_KINDS else endpoint,
         "model": model["name"],
         "seed": seed,
         "load_id": load_id,
@@ -33,9 +34,21 @@ def load_spec(
         "timeout_s": case["request_timeout_s"],
         "case_timeout_s": case["case_timeout_s"],
         "warmup": _warmup(case),
-        "min_window_s": _steady(case)["min_window_s"],
+        "min_window_s": _steady(case).get("min_window_s", 0.0),
         "segments": _segments(case),
+        **_chat(case),
     }
+
+
+def _chat(case: dict[str, Any]) -> dict[str, Any]:
+    if case["kind"] not in CHAT_KINDS:
+        return {}
+    shape = {key: case[key] for key in ("roles", "system_words")}
+    return {"chat": {**shape, "tools": case.get("tools", 0)}}
+
+
+def _chat_path(completions: str) -> str:
+    return completions.removesuffix("/completions") + "/chat/completions"
 
 
 def _steady(case: dict[str, Any]) -> dict[str, Any]:
@@ -47,12 +60,16 @@ def _warmup(case: dict[str, Any]) -> dict[str, Any] | None:
     steady = _steady(case)
     if case["warmup"] == "none":
         return None
+    if case["kind"] == "prefix":
+        return _prefix_warmup(case)
     if case["warmup"] == "same":
+        # An open loop has no wave: one request of its shape stands for it.
+        wave = steady.get("concurrency", 1)
         return {
             "isl": steady["isl"],
             "osl": steady["osl"],
-            "concurrency": steady["concurrency"],
-            "num_prompts": steady["concurrency"],
+            "concurrency": wave,
+            "num_prompts": wave,
         }
     return {
         "isl": min(steady["isl"], SHORT_WARMUP_TOKENS),
@@ -62,13 +79,39 @@ def _warmup(case: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
+def _prefix_warmup(case: dict[str, Any]) -> dict[str, Any]:
+    """Return a warm-up that leaves the shared prefix in the server's cache."""
+    same = case["warmup"] == "same"
+    wave = case["concurrency"] if same else 1
+    return {
+        "isl": case["isl"],
+        "osl": case["osl"] if same else min(case["osl"], SHORT_WARMUP_TOKENS),
+        "concurrency": wave,
+        "num_prompts": wave,
+        "prefix_tokens": prefix_tokens(case),
+    }
+
+
+def prefix_tokens(case: dict[str, Any]) -> int:
+    """Return how many tokens the prompts of a prefix case share; they differ in one at least."""
+    isl: int = case["isl"]
+    asked: int = round(case["share"] * isl)
+    return min(asked, isl - 1)
+
+
 def _segments(case: dict[str, Any]) -> list[dict[str, Any]]:
+    if case["kind"] == "rate":
+        keys = ("kind", "isl", "osl", "rate_rps", "num_prompts", "arrivals", "burstiness")
+        stream = {key: case[key] for key in keys}
+        return [{"name": "main", "streams": [{"name": "main", **stream}]}]
     steady = _steady(case)
     closed = {
         "kind": "closed",
         **{key: steady[key] for key in ("isl", "osl", "concurrency", "num_prompts")},
     }
-    if case["kind"] == "fixed":
+    if case["kind"] == "prefix":
+        closed["prefix_tokens"] = prefix_tokens(case)
+    if case["kind"] != "mixed":
         return [{"name": "main", "streams": [{"name": "main", **closed}]}]
     inject = case["inject"]
     times = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from servemap.model import attempts, results
 from servemap.model.attempts import State, read_json
-from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
 from servemap.model.plan import CaseKey
 from servemap.parsers.values import integer
 from servemap.server.context import Context
@@ -97,8 +97,10 @@ def _expected_durations(context: Context, past: dict[str, float]) -> dict[str, f
 def _declared_s(case: CaseSpec) -> float | None:
     if case.expected_s:
         return case.expected_s
-    if isinstance(case, FixedCase):
+    if isinstance(case, FixedCase | PrefixCase | ChatCase):
         window_s = case.min_window_s
+    elif isinstance(case, RateCase):
+        window_s = case.num_prompts / case.rate_rps
     else:
         window_s = 2 * case.background.min_window_s  # once alone, once with the injection
     return window_s + WINDOW_MARGIN_S if window_s else None

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from servemap.model.base import Length, Model, PhaseName, Slug
 from servemap.model.clients import OWN, ClientName
@@ -59,6 +59,84 @@ class FixedCase(CaseBase):
     )
 
 
+class RateCase(CaseBase):
+    """ISL x OSL at a mean rate of arrivals, open loop: nobody waits for an answer."""
+
+    kind: Literal["rate"]
+    isl: Length
+    osl: Length
+    rate_rps: Annotated[float, Field(gt=0, le=100_000)] = Field(
+        description="Requests per second on average."
+    )
+    num_prompts: Prompts
+    arrivals: Literal["poisson", "gamma", "constant"] = Field(
+        "poisson", description="How the gaps between requests are drawn."
+    )
+    burstiness: Annotated[float, Field(gt=0, lt=1000)] | None = Field(
+        None, description="Shape of gamma gaps: below 1 more bursty than poisson, above it less."
+    )
+
+    @model_validator(mode="after")
+    def _shaped(self) -> "RateCase":
+        if (self.burstiness is None) == (self.arrivals == "gamma"):
+            raise ValueError("burstiness goes with arrivals: gamma, and only with that")
+        return self
+
+
+class ChatCase(CaseBase):
+    """A closed loop of chat requests: messages of common words, sized by the server's own count."""
+
+    kind: Literal["chat"]
+    isl: Length = Field(description="Input length with template, system messages and tools.")
+    osl: Length
+    concurrency: Concurrency
+    num_prompts: Prompts | None = Field(None, description="One wave (= concurrency) if absent.")
+    min_window_s: SecondsOrZero = Field(
+        0, description="Whole waves are repeated until the window is at least this long."
+    )
+    roles: Annotated[list[Literal["system", "user", "assistant"]], Field(min_length=1)] = Field(
+        ["system", "user"], description="Messages in order; a user must be among them."
+    )
+    system_words: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        32, description="Words of each system message, the same in all requests."
+    )
+
+    @field_validator("roles")
+    @classmethod
+    def _asked(cls, roles: list[str]) -> list[str]:
+        if "user" not in roles:
+            raise ValueError("a user must be among the roles")
+        return roles
+
+
+class ToolsCase(ChatCase):
+    """The same with tool schemas in each request."""
+
+    kind: Literal["tools"]  # type: ignore[assignment]
+    tools: Annotated[int, Field(ge=1, le=1000)] = Field(
+        29, description="Tool schemas, the same in all requests."
+    )
+
+
+class PrefixCase(CaseBase):
+    """A closed loop whose prompts share their first part, which the warm-up brings in."""
+
+    kind: Literal["prefix"]
+    isl: Length
+    osl: Length
+    share: Annotated[float, Field(ge=0, le=0.95)] = Field(
+        description="Part of the input that all prompts share."
+    )
+    concurrency: Concurrency
+    num_prompts: Prompts | None = Field(None, description="One wave (= concurrency) if absent.")
+    min_window_s: SecondsOrZero = Field(
+        0, description="Whole waves are repeated until the window is at least this long."
+    )
+    warmup: Literal["same", "short"] = Field(
+        "short", description="Before the window: a wave of the same shape, or one request."
+    )
+
+
 class Background(Model):
     """The steady load of a mixed case."""
 
@@ -94,7 +172,12 @@ def _kind(value: Any) -> str | None:
 
 
 CaseSpec = Annotated[
-    Annotated[FixedCase, Tag("fixed")] | Annotated[MixedCase, Tag("mixed")],
+    Annotated[FixedCase, Tag("fixed")]
+    | Annotated[RateCase, Tag("rate")]
+    | Annotated[ChatCase, Tag("chat")]
+    | Annotated[ToolsCase, Tag("tools")]
+    | Annotated[PrefixCase, Tag("prefix")]
+    | Annotated[MixedCase, Tag("mixed")],
     Discriminator(_kind),
 ]
 

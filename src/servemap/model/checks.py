@@ -7,7 +7,7 @@ from typing import Any
 
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
-from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.cases import CaseSpec, FixedCase, MixedCase
 from servemap.model.check_clients import check_clients
 from servemap.model.check_grids import check_grids
 from servemap.model.check_nodes import check_nodes, known
@@ -161,15 +161,15 @@ def _check_variant(campaign: Campaign, variant: Variant) -> None:
 def _check_lengths(campaign: Campaign, case: CaseSpec) -> None:
     per_k = campaign.scale.tokens_per_k
     limit = campaign.model.context
-    if isinstance(case, FixedCase):
-        pairs = [("isl", case.isl, case.osl)]
-        if case.fallback:
-            pairs.append(("fallback.isl", case.fallback.isl, case.fallback.osl or case.osl))
-    else:
+    if isinstance(case, MixedCase):
         pairs = [
             ("background.isl", case.background.isl, case.background.osl),
             ("inject.isl", case.inject.isl, case.inject.osl),
         ]
+    else:
+        pairs = [("isl", case.isl, case.osl)]
+        if isinstance(case, FixedCase) and case.fallback:
+            pairs.append(("fallback.isl", case.fallback.isl, case.fallback.osl or case.osl))
     for key, isl, osl in pairs:
         total = tokens(isl, per_k) + tokens(osl, per_k)
         if total > limit:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import file_sha256
-from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
 from servemap.model.clients import OWN
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import PatchSpec, ServerSpec
@@ -94,8 +94,11 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
         name = data.pop("client")
         if name != OWN:
             data["client"] = {"name": name, **campaign.clients[name].model_dump(mode="json")}
+    if isinstance(case, FixedCase | PrefixCase | ChatCase):
         data["num_prompts"] = case.num_prompts or case.concurrency
-        parts = [data] + ([data["fallback"]] if data["fallback"] else [])
+        parts = [data] + ([data["fallback"]] if data.get("fallback") else [])
+    elif isinstance(case, RateCase):
+        parts = [data]
     else:
         data["background"]["num_prompts"] = (
             case.background.num_prompts or case.background.concurrency

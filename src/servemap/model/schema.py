@@ -56,9 +56,13 @@ def _plain(node: Any) -> Any:
 
 def _by_kind(references: list[str]) -> dict[str, Any]:
     """Return a choice by `kind` that, unlike oneOf, lets an error name the key that is wrong."""
-    fixed, mixed = references
-    is_mixed = {"properties": {"kind": {"const": "mixed"}}, "required": ["kind"]}
-    return {"if": is_mixed, "then": {"$ref": mixed}, "else": {"$ref": fixed}}
+    fixed, *others = references
+    chosen: dict[str, Any] = {"$ref": fixed}
+    for reference in others:
+        kind = reference.rpartition("/")[2].removesuffix("Case").lower()
+        is_kind = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
+        chosen = {"if": is_kind, "then": {"$ref": reference}, "else": chosen}
+    return chosen
 
 
 if __name__ == "__main__":

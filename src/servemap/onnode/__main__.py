@@ -8,6 +8,7 @@ from typing import List
 COMMANDS = {
     "ask": ("ask", "main"),
     "bench": ("bench", "main"),
+    "calibrate": ("calibrate", "main"),
     "clock": ("clock", "main"),
     "collect": ("collect", "main"),
     "end": ("end", "main"),
@@ -19,6 +20,7 @@ COMMANDS = {
     "patch": ("patch", "main"),
     "patch-notes": ("patch_notes", "main"),
     "run-client": ("run_client", "main"),
+    "reference-server": ("reference", "main"),
     "segments": ("segments", "main"),
     "spawn": ("spawn", "main"),
     "supervise": ("supervise", "main"),

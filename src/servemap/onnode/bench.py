@@ -12,11 +12,16 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
+from .checked import SpecError
 from .load_output import WriteError, write_json
 from .load_prompts import parse_target
 from .load_run import Run
-from .load_spec import LoadSpec, SpecError, load_spec, parse_spec
+from .load_spec import LoadSpec, load_spec, parse_spec
 from .load_summary import say_no_success, summary_lines, vocab_hint
+from .load_trace import Caps, read_trace
+
+LONGEST_S = 9_999_999.0
+"""Most that a specification takes as a time."""
 
 
 def main(argv: List[str]) -> int:
@@ -38,7 +43,7 @@ def main(argv: List[str]) -> int:
     except WriteError as error:
         return _complain(f"results not written: {error}", 3)
     try:
-        print("\n".join(summary_lines(run.found, run.errors, run.client)), flush=True)
+        print("\n".join(summary_lines(run.found, run.errors, run.client, run.lags_s)), flush=True)
     except BrokenPipeError:
         # Nobody reads the summary any more; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -67,10 +72,25 @@ def _parser() -> argparse.ArgumentParser:
     add("--spec", metavar="FILE", help="a load specification; takes the place of what follows")
     add("--url", help="http://HOST:PORT of the server")
     add("--model", help="the served model's name")
-    add("--endpoint", help="path of the completions endpoint (/v1/completions)")
+    add(
+        "--endpoint",
+        help="path of the endpoint (/v1/completions, or that for chat)",
+    )
+    add("--chat", metavar="ROLES", help="chat messages, e.g. system,user (a prompt of token ids)")
+    add("--tools", type=int, metavar="N", help="tool schemas in each chat request (0)")
     add("--isl", type=int, metavar="N", help="prompt tokens (128)")
+    add("--prefix-share", type=float, metavar="S", help="part of the ISL that all prompts share")
     add("--osl", type=int, metavar="N", help="output tokens (128)")
     add("--concurrency", type=int, metavar="N", help="requests in flight (1)")
+    add("--rate", type=float, metavar="R", help="open loop: requests per second on average")
+    add("--arrivals", metavar="P", help="poisson, gamma or constant, with --rate (poisson)")
+    add("--burstiness", type=float, metavar="B", help="shape of gamma gaps; below 1: more bursty")
+    add("--trace", metavar="FILE", help="replay its requests: at their times, or --concurrency")
+    add("--isl-cap", type=int, metavar="N", help="cut a trace's prompts to N tokens")
+    add("--osl-cap", type=int, metavar="N", help="cut a trace's answers to N tokens")
+    add("--speed", type=float, metavar="X", help="play a trace's times X times as fast (1)")
+    add("--timestamp-s", type=float, metavar="S", help="seconds of a trace's timestamp unit (1)")
+    add("--block-tokens", type=int, metavar="N", help="tokens of a block with a hash id (16)")
     add("--num-prompts", type=int, metavar="N", help="requests (ten times the concurrency)")
     add("--warmup", type=int, metavar="N", help="requests before the window (the concurrency)")
     add("--seed", help="decides the prompts (a new one each run)")
@@ -95,46 +115,103 @@ def _read_options(options: Dict[str, Any]) -> Tuple[LoadSpec, Optional[Dict[str,
 
 
 def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
-    """Build a LoadSpec with one closed stream from the options that were given."""
+    """Build a LoadSpec with one stream from the options that were given."""
     for name in ("url", "model"):
         if name not in options:
             raise SpecError(f"--{name} is missing; give it, or --spec FILE")
+    _check_loop(options)
+    rate = options.get("rate")
     concurrency = options.get("concurrency", 1)
     prompts = options.get("num_prompts", 10 * concurrency)
     timeout = options.get("timeout", 600.0)
     window = options.get("min_window", 0.0)
     warmup = options.get("warmup", concurrency)
     shape = {"isl": options.get("isl", 128), "osl": options.get("osl", 128)}
+    if "prefix_share" in options:
+        # The warm-up has the same prefix, so that it is there when the window begins.
+        shape["prefix_tokens"] = round(options["prefix_share"] * shape["isl"])
+    stream = {"name": "main", "kind": "closed", **shape, "concurrency": concurrency}
+    stream["num_prompts"] = prompts
     # Long enough for every wave, warm-up included, to run into its time limit.
     waves = sum(math.ceil(count / max(concurrency, 1)) for count in (prompts, warmup))
+    if rate is not None:
+        stream = {"name": "main", "kind": "rate", **shape, "rate_rps": rate, "num_prompts": prompts}
+        stream.update({key: options[key] for key in ("arrivals", "burstiness") if key in options})
+        waves = warmup + 1
+        window = prompts / rate if rate > 0 else 0.0
+    elif "trace" in options:
+        stream = _replay(options)
+        requests = stream["requests"]
+        waves = warmup + (len(requests) if "concurrency" in options else 1)
+        window = max(request.get("at_s", 0.0) for request in requests)
+    if "tools" in options and "chat" not in options:
+        raise SpecError("--tools: are for chat requests; give --chat user too")
+    chat = None
+    if "chat" in options:
+        chat = {"roles": options["chat"].split(","), "tools": options.get("tools", 0)}
+    path = "/v1/completions" if chat is None else "/v1/chat/completions"
     return {
         "schema": 1,
         "url": options["url"],
-        "endpoint": options.get("endpoint", "/v1/completions"),
+        "endpoint": options.get("endpoint", path),
+        **({} if chat is None else {"chat": chat}),
         "model": options["model"],
         "seed": options.get("seed", os.urandom(8).hex()),
         "vocab": _vocab(options.get("vocab", "300:4000")),
         "request": _json(options.get("request", '{"ignore_eos":true}')),
         "api_key_env": options.get("api_key_env"),
         "timeout_s": timeout,
-        "case_timeout_s": timeout * (waves + 1) + window,
+        "case_timeout_s": min(timeout * (waves + 1) + window, LONGEST_S),
         "warmup": {**shape, "concurrency": concurrency, "num_prompts": warmup} if warmup else None,
-        "min_window_s": window,
-        "segments": [
-            {
-                "name": "main",
-                "streams": [
-                    {
-                        "name": "main",
-                        "kind": "closed",
-                        **shape,
-                        "concurrency": concurrency,
-                        "num_prompts": prompts,
-                    }
-                ],
-            }
-        ],
+        "min_window_s": options.get("min_window", 0.0),
+        "segments": [{"name": "main", "streams": [stream]}],
     }
+
+
+def _replay(options: Dict[str, Any]) -> Dict[str, Any]:
+    speed = options.get("speed", 1.0)
+    if not speed > 0:
+        raise SpecError(f"--speed: {speed} is refused: give more than 0")
+    caps = Caps(
+        options.get("isl_cap"),
+        options.get("osl_cap"),
+        options.get("num_prompts"),
+        options.get("timestamp_s", 1.0),
+        speed,
+    )
+    requests = read_trace(options["trace"], caps)
+    if "concurrency" not in options and not all("at_s" in request for request in requests):
+        raise SpecError("--trace: not every request has a time; give --concurrency")
+    stream = {"name": "main", "kind": "replay", "requests": requests}
+    stream["block_tokens"] = options.get("block_tokens", 16)
+    if "concurrency" in options:
+        stream["concurrency"] = options["concurrency"]
+    return stream
+
+
+# Options of one kind of load, and what they are refused with where another one is asked for.
+_ONLY = {
+    "rate": ("arrivals", "burstiness"),
+    "trace": ("isl_cap", "osl_cap", "speed", "timestamp_s", "block_tokens"),
+}
+_NEVER = {
+    "rate": ("concurrency", "min_window", "prefix_share", "trace"),
+    "trace": ("isl", "osl", "min_window", "prefix_share", "chat"),
+}
+
+
+def _check_loop(options: Dict[str, Any]) -> None:
+    """Refuse options that do not go together."""
+    for kind, names in _ONLY.items():
+        for name in names:
+            if name in options and kind not in options:
+                raise SpecError(f"--{name.replace('_', '-')}: goes with --{kind}; give that too")
+    for kind, names in _NEVER.items():
+        for name in names:
+            if name in options and kind in options:
+                raise SpecError(
+                    f"--{name.replace('_', '-')}: does not go with --{kind}; remove one"
+                )
 
 
 def _vocab(text: str) -> List[int]:

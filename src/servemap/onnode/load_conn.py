@@ -77,10 +77,16 @@ class Pool:
             # The request that wants this connection will try, and say what is wrong.
             return
 
+    def expect(self, lane: Lane) -> None:
+        """Have a connection for one more request that is due soon, an idle one where there is."""
+        lane.expected += 1
+        if len(self._idle[lane]) < lane.expected:
+            self.open_idle(lane)
+
     def open_ahead(self, stop: Callable[[], Optional[str]]) -> None:
-        """Connect every slot of the closed streams, and wait until that is done or hopeless."""
+        """Connect what is needed at once, and wait until that is done or hopeless."""
         for lane in self._idle:
-            for _ in range(lane.slots if lane.closed else 0):
+            for _ in range(lane.slots if lane.closed else lane.early):
                 self.open_idle(lane)
         give_up = time.monotonic() + CONNECT_S
         while stop() is None and time.monotonic() < give_up:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import Callable, Deque, List, NamedTuple, Optional, Set, Tuple, Union
 
-from .load_call import Call, Lane
+from .load_call import AHEAD_S, Call, Lane
 from .load_conn import MAX_EVENTS, Address, Conn, Pool
 from .load_http import FramingError
 
@@ -19,8 +19,7 @@ READ_SIZE = 65536
 # Requests started between two looks at the sockets, so that a burst of sends does not delay reads.
 BURST = 8
 TICK_S = 0.1
-# An injected request's connection is made this long before it is due.
-AHEAD_NS = 500_000_000
+AHEAD_NS = int(AHEAD_S * 1e9)
 CASE_TIMEOUT = "case timeout"
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
@@ -64,7 +63,7 @@ class Loop:
         self._stop = stop
         self._active: Set[Conn] = set()
         self._calls: List[Call] = []
-        self._due: Deque[Tuple[Lane, int]] = deque()
+        self._due: Deque[Tuple[Lane, int, Optional[Call]]] = deque()
         # What happens at set times, latest first: (ns, is it a send, lane).
         self._timeline: List[Tuple[int, bool, Lane]] = []
         self._start_ns = 0
@@ -94,10 +93,12 @@ class Loop:
         self._start_ns = now = time.monotonic_ns()
         for lane in self._lanes:
             if lane.closed:
-                self._due.extend([(lane, now)] * lane.slots)
+                self._due.extend([(lane, now, None)] * lane.slots)
             for offset in lane.stream.at_s:
                 due = now + int(offset * 1e9)
-                self._timeline += [(due - AHEAD_NS, False, lane), (due, True, lane)]
+                self._timeline.append((due, True, lane))
+                if offset >= AHEAD_S:
+                    self._timeline.append((due - AHEAD_NS, False, lane))
         self._timeline.sort(key=lambda entry: entry[0], reverse=True)
         self._rounds()
         outcome = "timeout" if self._stopped == CASE_TIMEOUT else "aborted"
@@ -155,13 +156,14 @@ class Loop:
         while timeline and timeline[-1][0] <= time.monotonic_ns():
             due_ns, send, lane = timeline.pop()
             if send:
-                due.append((lane, due_ns))
+                lane.expected -= 1
+                due.append((lane, due_ns, None))
             else:
-                self._pool.open_idle(lane)
+                self._pool.expect(lane)
         for _ in range(min(BURST, len(due))):
-            lane, scheduled_ns = due.popleft()
-            if lane.issued < lane.limit or self._another_wave(lane):
-                call = lane.take(scheduled_ns)
+            lane, scheduled_ns, before = due.popleft()
+            if lane.has_next(before) or self._another_wave(lane):
+                call = lane.take(scheduled_ns, before)
                 self._calls.append(call)
                 self._start(call, self._pool.take(lane))
 
@@ -304,7 +306,7 @@ class Loop:
         lane = call.lane
         lane.ended(outcome == "complete" and call.response.status == 200)
         if lane.closed:
-            self._due.append((lane, when))
+            self._due.append((lane, when, call))
 
 
 def _said(error: OSError) -> str:

@@ -7,10 +7,11 @@ prefix, so the first tokens come from a counter over a shuffled vocabulary and t
 import hashlib
 import json
 import random
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional
 from urllib.parse import urlsplit
 
-from .load_spec import SpecError
+from .checked import SpecError
+from .load_spec import Recorded
 
 
 class Target(NamedTuple):
@@ -51,21 +52,30 @@ def parse_target(url: str, endpoint: str) -> Target:
 
 
 class Prompts:
-    """Deterministic prompts for one seed; `body(ordinal, isl)` depends on nothing else."""
+    """Deterministic prompts for one seed, of token ids as decimal texts or of words.
 
-    def __init__(self, seed: str, vocab: Tuple[int, int]) -> None:
+    `balanced`: each word comes equally often, so that prompts of words which cost different
+    numbers of tokens still have nearly the same length.
+    """
+
+    def __init__(self, seed: str, words: List[str], balanced: bool = False) -> None:
         self.seed = seed
-        self.words = [str(token) for token in range(*vocab)]
+        self.words = words
+        self.balanced = balanced
         self.first = list(self.words)
         random.Random(f"{seed}/first").shuffle(self.first)
 
-    def tokens(self, ordinal: int, isl: int) -> List[str]:
-        """Return `isl` token ids as decimal texts; prompts of two ordinals part within a few.
+    def tokens(self, ordinal: int, isl: int, prefix: int = 0) -> List[str]:
+        """Return `isl` of the words; prompts of two ordinals part within a few.
 
         Ordinals count in the vocabulary's base over the leading positions: for as many
-        requests as the vocabulary has tokens, no two share even their first one.
+        requests as there are words, no two share even their first one. With `prefix`,
+        so many tokens that all prompts share come first, and prompts part after them.
         """
-        words = random.Random(f"{self.seed}/{ordinal}").choices(self.words, k=isl)
+        if prefix:
+            shared = random.Random(f"{self.seed}/prefix").choices(self.words, k=prefix)
+            return shared + self.tokens(ordinal, isl - prefix)
+        words = self._draw(random.Random(f"{self.seed}/{ordinal}"), isl)
         size, place = len(self.first), 0
         rest = ordinal
         while place < isl and (rest or place < 2):
@@ -74,21 +84,42 @@ class Prompts:
             place += 1
         return words
 
+    def replayed(self, ordinal: int, request: Recorded, block_tokens: int) -> List[str]:
+        """Return the prompt of a recorded request: alike where the recorded ones were alike."""
+        if request.conversation is not None:
+            draw = random.Random(f"{self.seed}/conversation/{request.conversation}")
+            return draw.choices(self.words, k=request.isl)
+        words: List[str] = []
+        for block in request.blocks:
+            draw = random.Random(f"{self.seed}/block/{block}")
+            words += draw.choices(self.words, k=block_tokens)
+        if len(words) >= request.isl:
+            return words[: request.isl]
+        return words + self.tokens(ordinal, request.isl - len(words))
+
+    def _draw(self, draw: random.Random, count: int) -> List[str]:
+        if not self.balanced:
+            return draw.choices(self.words, k=count)
+        words: List[str] = []
+        while len(words) < count:
+            words += draw.sample(self.words, min(len(self.words), count - len(words)))
+        return words
+
 
 def request_bytes(
     target: Target,
-    tokens: List[str],
+    content: str,
     osl: int,
     model: str,
     extra: Dict[str, Any],
     request_id: str,
     api_key: Optional[str],
 ) -> bytes:
-    """Serialise one streaming completion request (HTTP/1.1, keep-alive)."""
+    """Serialise one streaming request (HTTP/1.1, keep-alive); `content`: the prompt's members."""
     fields = {"model": model, "max_tokens": osl, "stream": True, **extra}
     fields["stream_options"] = {"include_usage": True, **extra.get("stream_options", {})}
     head = json.dumps(fields, separators=(",", ":"))
-    body = f'{head[:-1]},"prompt":[{",".join(tokens)}]}}'.encode("ascii")
+    body = f"{head[:-1]},{content}}}".encode("ascii")
     lines = [
         f"POST {target.path} HTTP/1.1",
         f"Host: {target.authority}",

@@ -6,14 +6,17 @@ import resource
 import signal
 import socket
 from types import FrameType
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
+from .checked import SpecError
 from .load_call import Lane, prepare_all
+from .load_chat import Chat, measure_sizing, shortest, sizing_words, words_for
 from .load_clock import take_anchor
 from .load_conn import Address
+from .load_lanes import make_lanes, renderer
 from .load_loop import Loop, Window
 from .load_output import RequestLog, WriteError, write_json
-from .load_prompts import Prompts, Target, request_bytes, seed_tag
+from .load_prompts import Target
 from .load_records import build_record
 from .load_spec import LoadSpec, Segment, Stream
 from .load_summary import Figures, figures
@@ -27,16 +30,17 @@ SIGNALS = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
 class Run:
     """A run of one specification; `execute` does it, the rest tells how it went.
 
-    `client` is client.json, `found` the good measured requests' figures, `errors` counts the
-    others by class, each with the first message.
+    `client` is client.json, `found` the good measured requests' figures, `lags_s` how long after
+    their set times requests were sent; `errors` counts the failed ones by class, each with the
+    first message.
     """
 
     def __init__(self, spec: LoadSpec, target: Target, api_key: Optional[str], out: str) -> None:
         self.client: Dict[str, Any] = {}
         self.found: List[Figures] = []
+        self.lags_s: List[float] = []
         self._spec = spec
         self._target = target
-        self._api_key = api_key
         self._out = out
         self._anchor = take_anchor()
         self._deadline_ns = self._anchor.mono_ns + int(spec.case_timeout_s * 1e9)
@@ -49,7 +53,10 @@ class Run:
         self.errors: Dict[str, Tuple[int, str]] = {}
         self._cpu_s = 0.0
         self._max_lag_ns = 0
-        self._lanes = self._make_lanes()
+        self._render = renderer(spec, target, api_key)
+        self._words: Dict[int, int] = {}
+        self._sizing: Optional[Dict[str, float]] = None
+        self._lanes = make_lanes(spec, self._render, self._size_of)
 
     def execute(self) -> None:
         """Run everything and write client.json; raises WriteError."""
@@ -86,6 +93,12 @@ class Run:
             self._reasons.append(problem)
             return
         lanes = [lane for lanes in self._lanes.values() for lane in lanes]
+        if self._spec.chat is not None:
+            try:
+                self._size(address, self._spec.chat, log)
+            except SpecError as error:
+                self._reasons.append(str(error))
+                return
         # Timed requests first: they are the ones that must not be made while the clock runs.
         prepare_all(sorted(lanes, key=lambda lane: lane.closed), PREPARED_BYTES)
         if self._spec.warmup is not None:
@@ -101,6 +114,7 @@ class Run:
             if self._reasons or self._signal:
                 return
             window = self._window(address, segment, int(self._spec.min_window_s * 1e9))
+            disturbed = any(lane.closed for lane in self._lanes[segment.name])
             self._cpu_s += window.cpu_s
             self._max_lag_ns = max(self._max_lag_ns, window.max_lag_ns)
             self._segments.append(
@@ -116,7 +130,7 @@ class Run:
                             call.ended_ns + self._anchor.epoch_ns,
                         ]
                         for call in window.calls
-                        if not call.lane.closed and call.sent_ns is not None
+                        if disturbed and not call.lane.closed and call.sent_ns is not None
                     ],
                 }
             )
@@ -144,14 +158,15 @@ class Run:
         calls.reverse()
         while calls:
             # Taken off the list so that a long run's bytes are freed as they are written.
-            record = build_record(calls.pop(), segment.name, warmup, self._anchor.epoch_ns)
+            call = calls.pop()
+            record = build_record(call, segment.name, warmup, self._anchor.epoch_ns)
             log.write(record)
             statuses.append(record["status"])
             if not warmup:
-                self._count(record)
+                self._count(record, call.lane.closed)
         return statuses
 
-    def _count(self, record: Dict[str, Any]) -> None:
+    def _count(self, record: Dict[str, Any], closed: bool) -> None:
         self._counts[record["status"]] += 1
         self._counts["sent"] += record["sent_ns"] is not None
         self._counts["retried"] += record["attempts"] > 1
@@ -159,6 +174,8 @@ class Run:
             kind = record["error"]["class"]
             count, message = self.errors.get(kind, (0, record["error"]["message"]))
             self.errors[kind] = (count + 1, message)
+        if not closed and record["sent_ns"] is not None:
+            self.lags_s.append((record["sent_ns"] - record["scheduled_ns"]) / 1e9)
         figure = figures(record)
         if figure is not None:
             self.found.append(figure)
@@ -180,6 +197,7 @@ class Run:
             "segments": self._segments,
             "warmup": self._warmup,
             "counts": {"planned": planned, **self._counts},
+            **({} if self._sizing is None else {"sizing": self._sizing}),
             "cpu_s": round(self._cpu_s, 6),
             "max_lag_ms": round(self._max_lag_ns / 1e6, 3),
             "clock": {
@@ -193,54 +211,40 @@ class Run:
     def _on_signal(self, number: int, _frame: Optional[FrameType]) -> None:
         self._signal = SIGNALS[signal.Signals(number)]
 
-    def _make_lanes(self) -> Dict[str, List[Lane]]:
-        """Streams of every segment, warm-up first, with prompts that no two requests share."""
-        spec = self._spec
-        prompts = Prompts(spec.seed, spec.vocab)
-        segments = ([spec.warmup] if spec.warmup else []) + list(spec.segments)
-        streams = [stream for segment in segments for stream in segment.streams]
-        total = sum(stream.num_prompts for stream in streams)
-        lanes: Dict[str, List[Lane]] = {}
-        first = number = 0
-        for segment in segments:
-            lanes[segment.name] = []
-            for stream in segment.streams:
-                own = "" if stream.name == segment.name else f"/{stream.name}"
-                ordinals = (first, total + number, len(streams))
-                lanes[segment.name].append(
-                    Lane(stream, self._maker(prompts, stream, segment.name + own, ordinals))
-                )
-                first += stream.num_prompts
-                number += 1
-        return lanes
+    def _size_of(self, stream: Stream) -> int:
+        return self._words.get(stream.isl, stream.isl)
 
-    def _maker(
-        self, prompts: Prompts, stream: Stream, prefix: str, ordinals: Tuple[int, int, int]
-    ) -> Callable[[int], Tuple[str, bytes]]:
-        """Return what makes a stream's requests; repeated waves take ordinals beyond all planned.
+    def _size(self, address: Address, chat: Chat, log: RequestLog) -> None:
+        """Let the server count two prompts, and plan the words of all others by that.
 
-        `ordinals`: of the first planned request, of the first repeated one, and the step there.
+        Raises SpecError: it counts none, or an ISL is too short for what surrounds the words.
         """
-        spec = self._spec
-        tag = seed_tag(spec.seed)
-        planned, repeated, step = ordinals
+        texts = sizing_words(self._spec.seed)
+        stream = Stream("sizing", "closed", 1, 1, 1, len(texts), ())
 
         def make(index: int) -> Tuple[str, bytes]:
-            ordinal = planned + index
-            if index >= stream.num_prompts:
-                ordinal = repeated + (index - stream.num_prompts) * step
-            call_id = f"{prefix}-{index + 1:06d}"
-            return call_id, request_bytes(
-                self._target,
-                prompts.tokens(ordinal, stream.isl),
-                stream.osl,
-                spec.model,
-                spec.request,
-                f"{tag}-{call_id}",
-                self._api_key,
-            )
+            call_id = f"sizing-{index + 1:06d}"
+            return call_id, self._render(texts[index], 1, call_id)
 
-        return make
+        self._lanes[stream.name] = [Lane(stream, make)]
+        window = self._window(address, Segment(stream.name, (stream,)), 0)
+        counts: List[Optional[int]] = []
+        for call in window.calls:
+            record = build_record(call, stream.name, True, self._anchor.epoch_ns)
+            log.write(record)
+            if record["error"] is not None:
+                raise SpecError(f"the server counts no prompt: {record['error']['message']}")
+            counts.append((record["usage"] or {}).get("prompt_tokens"))
+        sizing = measure_sizing(counts)
+        self._sizing = sizing._asdict()
+        for segment in self._spec.segments:
+            for lane in self._lanes[segment.name]:
+                isl = lane.stream.isl
+                self._words[isl], lane.isl = words_for(sizing, chat, isl)
+        if self._spec.warmup is not None:
+            for lane in self._lanes[self._spec.warmup.name]:
+                least = max(lane.stream.isl, shortest(sizing, chat))
+                self._words[lane.stream.isl], lane.isl = words_for(sizing, chat, least)
 
 
 def find_address(target: Target) -> Tuple[Optional[Address], str]:

@@ -5,19 +5,35 @@ A LoadSpec is JSON (`schema: 1`); every error names the key, the value and the r
 
 import json
 import re
-from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from .checked import MAX_COUNT, Table, number, read_json, refuse, seconds
+from .load_arrivals import PROCESSES, arrivals
+from .load_chat import Chat, parse_chat
 
 SCHEMA = 1
-MAX_COUNT = 10_000_000
 RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stream", "n")
 
 
-class SpecError(Exception):
-    """The specification asks for something that cannot be sent; one line for people."""
+class Recorded(NamedTuple):
+    """One request of a replay: lengths in tokens, and by what its prompt is like others.
+
+    Prompts of one `conversation` begin alike; `blocks` name the prompt's leading blocks.
+    """
+
+    isl: int
+    osl: int
+    conversation: Optional[str]
+    blocks: Tuple[int, ...]
 
 
 class Stream(NamedTuple):
-    """One kind of request: `closed` (fixed concurrency) or `at` (fixed send times, seconds)."""
+    """One kind of request: `closed` (fixed concurrency) or sent at `at_s` seconds.
+
+    These are given (`at`) or drawn from an arrival process (`rate`). `prefix`: so many of the
+    prompt's first tokens are the same in all prompts of one seed. `recorded`: the requests of a
+    `replay`, whose lengths stand in for `isl` and `osl`.
+    """
 
     name: str
     kind: str
@@ -26,6 +42,9 @@ class Stream(NamedTuple):
     concurrency: int
     num_prompts: int
     at_s: Tuple[float, ...]
+    prefix: int = 0
+    recorded: Tuple[Recorded, ...] = ()
+    block_tokens: int = 1
 
 
 class Segment(NamedTuple):
@@ -54,25 +73,19 @@ class LoadSpec(NamedTuple):
     warmup: Optional[Segment]
     min_window_s: float
     segments: Tuple[Segment, ...]
+    chat: Optional[Chat] = None
 
 
 def load_spec(path: str) -> LoadSpec:
     """Read and check the specification in the file `path`; raises SpecError."""
-    try:
-        with open(path, encoding="utf-8") as handle:
-            raw = json.load(handle)
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise SpecError(f"{path}: is not JSON ({error})") from error
-    return parse_spec(raw)
+    return parse_spec(read_json(path))
 
 
 def parse_spec(raw: Any) -> LoadSpec:
     """Check a decoded specification; raises SpecError naming the first bad key."""
-    top = _Table(raw, "")
+    top = Table(raw, "")
     if top.get("schema") != SCHEMA:
-        _refuse("schema", top.get("schema"), f"this client reads schema {SCHEMA}")
+        refuse("schema", top.get("schema"), f"this client reads schema {SCHEMA}")
     spec = LoadSpec(
         url=top.text("url"),
         endpoint=top.text("endpoint", "/v1/completions"),
@@ -86,132 +99,95 @@ def parse_spec(raw: Any) -> LoadSpec:
         case_timeout_s=top.number("case_timeout_s", above=0),
         warmup=_warmup(top.get("warmup")),
         min_window_s=top.number("min_window_s", 0),
-        segments=_segments(top.get("segments")),
+        segments=(),
+        chat=parse_chat(top.get("chat")),
     )
+    spec = spec._replace(segments=_segments(top.get("segments"), spec.seed))
     top.finish()
     if not spec.endpoint.startswith("/"):
-        _refuse("endpoint", spec.endpoint, "give the path, e.g. /v1/completions")
-    if spec.endpoint.rstrip("/").endswith("/chat/completions"):
-        _refuse(
+        refuse("endpoint", spec.endpoint, "give the path, e.g. /v1/completions")
+    if spec.chat and spec.chat.tools and "tools" in spec.request:
+        refuse("request.tools", spec.request["tools"], "chat.tools makes them; give one of the two")
+    streams = [stream for one in spec.segments for stream in one.streams]
+    if spec.chat and any(stream.prefix or stream.recorded for stream in streams):
+        refuse("chat", list(spec.chat.roles), "prefixes and replays are of token ids")
+    if spec.endpoint.rstrip("/").endswith("/chat/completions") != (spec.chat is not None):
+        refuse(
             "endpoint",
             spec.endpoint,
-            "chat endpoints take no token-id prompts, without which the input length "
-            "is not exact; use /v1/completions",
+            "a chat endpoint takes messages, any other a prompt of token ids: "
+            "give the key chat with the one and leave it out with the other",
         )
     return spec
-
-
-def _refuse(where: str, value: Any, remedy: str) -> NoReturn:
-    shown = json.dumps(value, default=repr)
-    raise SpecError(f"{where or 'load spec'}: {shown[:80]} is refused: {remedy}")
-
-
-class _Table:
-    """A JSON object whose keys are taken one by one, so that unknown ones are noticed."""
-
-    def __init__(self, raw: Any, where: str) -> None:
-        self.where = where
-        if not isinstance(raw, dict):
-            _refuse(where, raw, "give an object")
-        self.left: Dict[str, Any] = dict(raw)
-
-    def key(self, name: str) -> str:
-        return f"{self.where}.{name}" if self.where else name
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self.left.pop(name, default)
-
-    def text(self, name: str, default: Optional[str] = None) -> str:
-        value = self.get(name, default)
-        if not isinstance(value, str) or not value or not value.isprintable():
-            _refuse(self.key(name), value, "give a printable text that is not empty")
-        return value
-
-    def optional_text(self, name: str) -> Optional[str]:
-        return self.text(name) if self.left.get(name) is not None else self.get(name)
-
-    def whole(self, name: str) -> int:
-        value = self.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
-            _refuse(self.key(name), value, f"give a whole number from 1 to {MAX_COUNT}")
-        return value
-
-    def number(
-        self, name: str, default: Optional[float] = None, above: Optional[float] = None
-    ) -> float:
-        return _seconds(self.get(name, default), self.key(name), above)
-
-    def finish(self) -> None:
-        for name, value in self.left.items():
-            _refuse(self.key(name), value, "this key is not known; remove it")
-
-
-def _seconds(value: Any, where: str, above: Optional[float] = None) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        _refuse(where, value, "give a number of seconds")
-    if not 0 <= value < 1e7 or (above is not None and value <= above):
-        _refuse(where, value, "give a number of seconds in range")
-    return float(value)
 
 
 def _vocab(raw: Any) -> Tuple[int, int]:
     good = isinstance(raw, list) and len(raw) == 2 and all(type(value) is int for value in raw)
     if not good or not 0 <= raw[0] < raw[1] - 1 <= MAX_COUNT:
-        _refuse("vocab", raw, "give [LO, HI) with at least two token ids")
+        refuse("vocab", raw, "give [LO, HI) with at least two token ids")
     return raw[0], raw[1]
 
 
 def _request(raw: Any) -> Dict[str, Any]:
     if not isinstance(raw, dict):
-        _refuse("request", raw, "give an object of extra body fields")
+        refuse("request", raw, "give an object of extra body fields")
     for name in RESERVED:
         if name in raw:
-            _refuse(f"request.{name}", raw[name], "the client sets this field itself")
+            refuse(f"request.{name}", raw[name], "the client sets this field itself")
     try:
         json.dumps(raw, allow_nan=False)
     except ValueError:
-        _refuse("request", raw, "JSON has no NaN and no infinity")
+        refuse("request", raw, "JSON has no NaN and no infinity")
     options = raw.get("stream_options", {})
     if not isinstance(options, dict):
-        _refuse("request.stream_options", options, "give an object")
+        refuse("request.stream_options", options, "give an object")
     return raw
 
 
 def _warmup(raw: Any) -> Optional[Segment]:
     if raw is None:
         return None
-    table = _Table(raw, "warmup")
+    table = Table(raw, "warmup")
     stream = _closed(table, "warmup")
     table.finish()
     return Segment("warmup", (stream,))
 
 
-def _closed(table: _Table, name: str) -> Stream:
+def _closed(table: Table, name: str) -> Stream:
+    isl = table.whole("isl")
     return Stream(
         name=name,
         kind="closed",
-        isl=table.whole("isl"),
+        isl=isl,
         osl=table.whole("osl"),
         concurrency=table.whole("concurrency"),
         num_prompts=table.whole("num_prompts"),
         at_s=(),
+        prefix=_prefix(table, isl),
     )
 
 
-def _segments(raw: Any) -> Tuple[Segment, ...]:
+def _prefix(table: Table, isl: int) -> int:
+    prefix = table.whole("prefix_tokens", 0, 0)
+    if prefix >= isl:
+        refuse(table.key("prefix_tokens"), prefix, "give less than isl: prompts must differ")
+    return prefix
+
+
+def _segments(raw: Any, seed: str) -> Tuple[Segment, ...]:
     if not isinstance(raw, list) or not raw:
-        _refuse("segments", raw, "give a list with at least one segment")
+        refuse("segments", raw, "give a list with at least one segment")
     segments: List[Segment] = []
     for index, item in enumerate(raw):
         where = f"segments[{index}]"
-        table = _Table(item, where)
+        table = Table(item, where)
         name = _name(table)
         streams = table.get("streams")
         if not isinstance(streams, list) or not streams:
-            _refuse(f"{where}.streams", streams, "give a list with at least one stream")
+            refuse(f"{where}.streams", streams, "give a list with at least one stream")
         parsed = tuple(
-            _stream(_Table(stream, f"{where}.streams[{number}]"))
-            for number, stream in enumerate(streams)
+            _stream(Table(stream, f"{where}.streams[{index}]"), f"{seed}/{name}")
+            for index, stream in enumerate(streams)
         )
         _distinct([stream.name for stream in parsed], f"{where}.streams")
         table.finish()
@@ -220,7 +196,7 @@ def _segments(raw: Any) -> Tuple[Segment, ...]:
     return tuple(segments)
 
 
-def _stream(table: _Table) -> Stream:
+def _stream(table: Table, seed: str) -> Stream:
     name = _name(table)
     kind = table.get("kind")
     if kind == "closed":
@@ -228,8 +204,8 @@ def _stream(table: _Table) -> Stream:
     elif kind == "at":
         times = table.get("at_s")
         if not isinstance(times, list) or not times:
-            _refuse(table.key("at_s"), times, "give a list of seconds after the segment's start")
-        offsets = tuple(sorted(_seconds(time, table.key("at_s")) for time in times))
+            refuse(table.key("at_s"), times, "give a list of seconds after the segment's start")
+        offsets = tuple(sorted(seconds(time, table.key("at_s")) for time in times))
         stream = Stream(
             name=name,
             kind="at",
@@ -239,20 +215,83 @@ def _stream(table: _Table) -> Stream:
             num_prompts=len(offsets),
             at_s=offsets,
         )
+    elif kind == "rate":
+        stream = _rate(table, name, seed)
+    elif kind == "replay":
+        stream = _replay(table, name)
     else:
-        _refuse(table.key("kind"), kind, "give closed or at")
+        refuse(table.key("kind"), kind, "give closed, at, rate or replay")
     table.finish()
     return stream
 
 
-def _name(table: _Table) -> str:
+def _rate(table: Table, name: str, seed: str) -> Stream:
+    count = table.whole("num_prompts")
+    rate = number(table.get("rate_rps"), table.key("rate_rps"), MAX_COUNT, 0, "requests per second")
+    process = table.choice("arrivals", PROCESSES, "poisson")
+    shape = table.get("burstiness")
+    if (shape is not None) != (process == "gamma"):
+        refuse(table.key("burstiness"), shape, "give it with arrivals: gamma, and only with that")
+    where = table.key("burstiness")
+    shape = 1.0 if shape is None else number(shape, where, 1000, 0, "a number")
+    times = arrivals(process, rate, shape, count, f"{seed}/{name}")
+    return Stream(
+        name=name,
+        kind="rate",
+        isl=table.whole("isl"),
+        osl=table.whole("osl"),
+        concurrency=count,
+        num_prompts=count,
+        at_s=times,
+    )
+
+
+def _replay(table: Table, name: str) -> Stream:
+    """Read a stream of recorded requests: at their times, or in a closed loop if `concurrency`."""
+    raw = table.get("requests")
+    if not isinstance(raw, list) or not raw:
+        refuse(table.key("requests"), raw, "give a list with at least one request")
+    rows = [_recorded(Table(item, f"{table.where}.requests[{i}]")) for i, item in enumerate(raw)]
+    concurrency = table.optional_whole("concurrency")
+    times: Tuple[float, ...] = ()
+    if concurrency is None:
+        rows.sort(key=lambda row: -1.0 if row[0] is None else row[0])
+        times = tuple(at_s for at_s, _ in rows if at_s is not None)
+        if len(times) < len(rows):
+            refuse(table.key("requests"), "at_s", "give each its time, or the stream a concurrency")
+    return Stream(
+        name=name,
+        kind="replay",
+        isl=max(row.isl for _, row in rows),
+        osl=max(row.osl for _, row in rows),
+        concurrency=concurrency or len(rows),
+        num_prompts=len(rows),
+        at_s=times,
+        recorded=tuple(row for _, row in rows),
+        block_tokens=table.whole("block_tokens", 16),
+    )
+
+
+def _recorded(table: Table) -> Tuple[Optional[float], Recorded]:
+    at_s = table.get("at_s")
+    blocks = table.get("blocks", [])
+    if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
+        refuse(table.key("blocks"), blocks, "give a list of whole numbers")
+    row = Recorded(
+        table.whole("isl"), table.whole("osl"), table.optional_text("conversation"), tuple(blocks)
+    )
+    table.finish()
+    return None if at_s is None else seconds(at_s, table.key("at_s")), row
+
+
+def _name(table: Table) -> str:
     name = table.text("name")
     if name == "warmup" or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        _refuse(table.key("name"), name, "use letters, digits, '.', '_', '-'; warmup is taken")
+        refuse(table.key("name"), name, "use letters, digits, '.', '_', '-'; warmup is taken")
     return name
 
 
 def _distinct(names: List[str], where: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            _refuse(where, name, "give each a name of its own")
+            refuse(where, name, "give each a name of its own")

@@ -55,7 +55,10 @@ def vocab_hint(errors: Dict[str, Tuple[int, str]]) -> str:
 
 
 def summary_lines(
-    found: List[Figures], errors: Dict[str, Tuple[int, str]], client: Dict[str, Any]
+    found: List[Figures],
+    errors: Dict[str, Tuple[int, str]],
+    client: Dict[str, Any],
+    lags_s: List[float],
 ) -> List[str]:
     """Lay the summary out; measured requests only."""
     counts = client["counts"]
@@ -78,6 +81,9 @@ def summary_lines(
             lines.append(f"{name:<9} p50 {middle:.2f} ms, p95 {tail:.2f} ms")
         else:
             lines.append(f"{name:<9} not measured")
+    if lags_s:
+        middle, most = percentile(lags_s, 0.5) * 1e3, max(lags_s) * 1e3
+        lines.append(f"schedule  sent p50 {middle:.2f} ms, at most {most:.2f} ms after it was due")
     window = sum(item["end_ns"] - item["start_ns"] for item in client["segments"]) / 1e9
     if found and window > 0:
         rate = sum(item.output_tokens for item in found) / window

@@ -24,6 +24,7 @@ import time
 from types import FrameType
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from .checked import SpecError
 from .client_lines import Lines
 from .end_loads import GRACE_S
 from .files import read_spec
@@ -32,7 +33,7 @@ from .load_clock import Anchor, take_anchor
 from .load_output import WriteError, write_json
 from .load_prompts import parse_target
 from .load_run import SIGNALS, Run
-from .load_spec import LoadSpec, SpecError, parse_spec
+from .load_spec import LoadSpec, parse_spec
 from .sweep import end_found, running
 
 CLIENT_MARK = "SERVEMAP_CLIENT"

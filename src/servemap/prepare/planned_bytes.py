@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from servemap.measure.collect import chosen_collectors
 from servemap.measure.status import PlannedRepeat
 from servemap.model.base import tokens
-from servemap.model.cases import CaseSpec, FixedCase
+from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
 from servemap.model.plan import Plan
 from servemap.prepare.needs import needs
 
@@ -33,13 +33,15 @@ def stream_bytes(osl: int, concurrency: int, prompts: int, window_s: float) -> f
 
 def case_bytes(case: CaseSpec, per_k: int) -> float:
     """Return the bytes of the records of one repeat of a case."""
-    if isinstance(case, FixedCase):
+    if isinstance(case, FixedCase | PrefixCase | ChatCase):
         return stream_bytes(
             tokens(case.osl, per_k),
             case.concurrency,
             case.num_prompts or case.concurrency,
             case.min_window_s,
         )
+    if isinstance(case, RateCase):
+        return stream_bytes(tokens(case.osl, per_k), 1, case.num_prompts, 0)
     back, inject = case.background, case.inject
     control = stream_bytes(
         tokens(back.osl, per_k),

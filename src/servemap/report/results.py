@@ -193,14 +193,9 @@ def _reference(run: Run, row: Row, rows: list[Row]) -> Row | None:
 
 
 def _case_row(run: Run, row: Row, base: Row | None, name: str, label: Cell) -> list[Cell]:
-    concurrency = next(
-        (
-            r["concurrency"]
-            for r in run.rows
-            if (r["variant"], r["case"]) == (row["variant"], row["case"]) and r["concurrency"]
-        ),
-        None,
-    )
+    own = [r for r in run.rows if (r["variant"], r["case"]) == (row["variant"], row["case"])]
+    concurrency = next((r["concurrency"] for r in own if r["concurrency"]), None)
+    rate = next((r["rate_rps"] for r in own if r["rate_rps"]), None)
     lengths = f"{plain(row['isl'])} / {plain(row['osl'])}"
     fallback = row["lengths"] == "fallback"
     whole = row["n"] == row["planned"]
@@ -208,7 +203,7 @@ def _case_row(run: Run, row: Row, base: Row | None, name: str, label: Cell) -> l
     return [
         Cell(name),
         Cell(lengths, "fallback" if fallback else "", "warn" if fallback else ""),
-        cell(concurrency),
+        cell(concurrency) if rate is None else Cell(f"{rate:g}/s"),
         label,
         Cell(f"{row['n']}/{row['planned']}", tone=tone),
         *(_figure(row, base, figure, more) for _, figure, more in CASE_FIGURES),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from servemap.measure.load import fallback_case, fallback_reason, load_spec
 from servemap.measure.setup import load_context
+from servemap.model.errors import ConfigError
 from servemap.model.resolve import resolved_case
 from servemap.onnode.load_spec import parse_spec
 from tests.fakes import campaign
@@ -98,3 +99,61 @@ def test_when_fallback_lengths_are_due(
 ) -> None:
     assert fallback_reason({"fallback": {"on": on}}, classes) == reason
     assert fallback_reason({"kind": "mixed"}, classes) is None
+
+
+@given(COUNT, COUNT, COUNT, st.floats(0.1, 1e4), st.none() | st.floats(0.1, 9), WARMUP)
+def test_rate_cases(
+    isl: int, osl: int, prompts: int, rate: float, burstiness: float | None, warmup: str
+) -> None:
+    arrivals = "poisson" if burstiness is None else "gamma"
+    spec = spec_of({
+        "kind": "rate", "isl": isl, "osl": osl, "num_prompts": prompts, "rate_rps": rate,
+        "arrivals": arrivals, "burstiness": burstiness, "warmup": warmup,
+    })  # fmt: skip
+    (segment,) = spec["segments"]
+    assert segment["streams"] == [{
+        "name": "main", "kind": "rate", "isl": isl, "osl": osl, "num_prompts": prompts,
+        "rate_rps": rate, "arrivals": arrivals, "burstiness": burstiness,
+    }]  # fmt: skip
+    assert spec["min_window_s"] == 0
+    if warmup == "same":
+        assert spec["warmup"] == {"isl": isl, "osl": osl, "concurrency": 1, "num_prompts": 1}
+
+
+@pytest.mark.parametrize("more", [{"arrivals": "gamma"}, {"burstiness": 2.0}])
+def test_a_burstiness_is_one_of_gamma_arrivals(more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="burstiness goes with arrivals: gamma"):
+        spec_of({"kind": "rate", "isl": 1, "osl": 1, "num_prompts": 1, "rate_rps": 1, **more})
+
+
+@given(st.integers(2, 500), COUNT, COUNT, st.floats(0, 0.95), st.sampled_from(["same", "short"]))
+def test_prefix_cases(isl: int, osl: int, concurrency: int, share: float, warmup: str) -> None:
+    spec = spec_of({
+        "kind": "prefix", "isl": isl, "osl": osl, "concurrency": concurrency, "share": share,
+        "warmup": warmup,
+    })  # fmt: skip
+    ((stream,),) = (segment["streams"] for segment in spec["segments"])
+    assert stream["prefix_tokens"] == min(round(share * isl), isl - 1)
+    assert spec["warmup"]["prefix_tokens"] == stream["prefix_tokens"]
+    assert spec["warmup"]["isl"] == isl
+    assert spec["warmup"]["num_prompts"] == (concurrency if warmup == "same" else 1)
+    assert (stream["kind"], stream["num_prompts"]) == ("closed", concurrency)
+
+
+def test_a_prefix_case_is_always_warmed_up() -> None:
+    case = {"kind": "prefix", "isl": 9, "osl": 1, "concurrency": 1, "share": 0.5}
+    with pytest.raises(ConfigError, match="warmup: must be 'same' or 'short'"):
+        spec_of({**case, "warmup": "none"})
+
+
+@pytest.mark.parametrize("kind", ["chat", "tools"])
+def test_chat_cases(kind: str) -> None:
+    case = {"kind": kind, "isl": 900, "osl": 4, "concurrency": 3, "roles": ["user", "system"]}
+    spec = spec_of(case)
+    assert spec["endpoint"] == "/v1/chat/completions"
+    tools = 29 if kind == "tools" else 0
+    assert spec["chat"] == {"roles": ["user", "system"], "system_words": 32, "tools": tools}
+    (stream,) = spec["segments"][0]["streams"]
+    assert (stream["kind"], stream["isl"], stream["num_prompts"]) == ("closed", 900, 3)
+    with pytest.raises(ConfigError, match="a user must be among the roles"):
+        spec_of({**case, "roles": ["system"]})

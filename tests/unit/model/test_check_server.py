@@ -10,8 +10,9 @@ from servemap.model.errors import ConfigError
 from servemap.model.load import parse_campaign
 from servemap.model.secret_names import is_secret_option, is_secret_variable
 from servemap.model.server_spec import NodeSpec, ServerSpec
+from servemap.onnode.checked import SpecError
 from servemap.onnode.load_prompts import parse_target
-from servemap.onnode.load_spec import RESERVED, SpecError
+from servemap.onnode.load_spec import RESERVED
 from servemap.onnode.redact import REDACTED, redact_variable
 
 

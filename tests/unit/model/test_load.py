@@ -62,7 +62,12 @@ def test_the_minimal_campaign_is_one() -> None:
         ("phases.0.id", "phase-1", "(value: 'phase-1')"),
         ("server.env", {"A-B": "1"}, "env.A-B"),
         ("scale", {"tokens_per_k": 0}, "(value: 0)"),
-        ("cases.0.kind", "mixd", "cases.c.kind: must be one of 'fixed', 'mixed' (value: 'mixd')"),
+        (
+            "cases.0.kind",
+            "mixd",
+            "cases.c.kind: must be one of 'fixed', 'rate', 'chat', 'tools', 'prefix', 'mixed' "
+            "(value: 'mixd')",
+        ),
         ("cases", [3], "cases.0: must be a mapping with the keys of a case (value: 3)"),
         ("cases.0.warmup", "x", "cases.c.warmup: must be 'same', 'short' or 'none' (value: 'x')"),
         ("server.env", {"A": 1}, "server.env.A: must be text or {secret: NAME}"),

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servemap.onnode.checked import SpecError
 from servemap.onnode.load_prompts import Prompts, parse_target, request_bytes
-from servemap.onnode.load_spec import SpecError
+
+IDS = [str(number) for number in range(300, 4000)]
 
 
 @given(
@@ -15,7 +17,7 @@ from servemap.onnode.load_spec import SpecError
     seed=st.text(max_size=5),
 )
 def test_prompts_part_at_the_first_token_as_long_as_the_vocabulary_lasts(size, count, isl, seed):
-    prompts = Prompts(seed, (300, 300 + size))
+    prompts = Prompts(seed, [str(n) for n in range(300, 300 + size)])
     made = [prompts.tokens(number, isl) for number in range(count)]
     assert all(len(tokens) == isl for tokens in made)
     assert {int(token) for tokens in made for token in tokens} <= set(range(300, 300 + size))
@@ -25,8 +27,8 @@ def test_prompts_part_at_the_first_token_as_long_as_the_vocabulary_lasts(size, c
 
 
 def test_prompts_depend_on_seed_and_ordinal_only():
-    one, other = Prompts("a", (300, 4000)), Prompts("b", (300, 4000))
-    assert one.tokens(5, 40) == Prompts("a", (300, 4000)).tokens(5, 40)
+    one, other = Prompts("a", IDS), Prompts("b", IDS)
+    assert one.tokens(5, 40) == Prompts("a", IDS).tokens(5, 40)
     assert one.tokens(5, 40) != other.tokens(5, 40)
     assert one.tokens(5, 40)[2:] != one.tokens(6, 40)[2:]
 
@@ -68,7 +70,7 @@ def test_bad_urls_are_refused_without_their_secrets(url, says):
 def test_request_bytes():
     target = parse_target("http://h:1", "/v1/completions")
     extra = {"ignore_eos": True, "stream_options": {"continuous_usage_stats": True}}
-    raw = request_bytes(target, ["7", "8"], 4, "müd", extra, "tag-1", "secret")
+    raw = request_bytes(target, '"prompt":[7,8]', 4, "müd", extra, "tag-1", "secret")
     head, body = raw.split(b"\r\n\r\n", 1)
     lines = head.decode("ascii").split("\r\n")
     assert lines[0] == "POST /v1/completions HTTP/1.1"
@@ -82,4 +84,4 @@ def test_request_bytes():
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         "ignore_eos": True,
     }
-    assert b"Authorization" not in request_bytes(target, ["7"], 1, "m", {}, "t", None)
+    assert b"Authorization" not in request_bytes(target, '"prompt":[7]', 1, "m", {}, "t", None)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servemap.onnode.checked import SpecError
 from servemap.onnode.load_prompts import Prompts, parse_target, request_bytes
-from servemap.onnode.load_spec import SpecError, load_spec, parse_spec
+from servemap.onnode.load_spec import load_spec, parse_spec
 
 GOOD: dict[str, Any] = {
     "schema": 1,
@@ -154,5 +155,5 @@ def test_anything_is_refused_or_can_be_sent(path, value):
         assert len(str(error).splitlines()) == 1
         return
     name = spec.segments[0].streams[0].name
-    assert request_bytes(target, ["1"], 1, spec.model, spec.request, name, None)
-    assert Prompts(spec.seed, (1, 3)).tokens(0, 2)
+    assert request_bytes(target, '"prompt":[1]', 1, spec.model, spec.request, name, None)
+    assert Prompts(spec.seed, ["1", "2"]).tokens(0, 2)

@@ -4,11 +4,12 @@ import posixpath
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from servemap.engines.base import Attachable, Effective, Endpoints
+from servemap.engines.base import Attachable, Effective, Endpoints, served_models
 from servemap.model.server_spec import ModelSpec
 from servemap.nodes.base import Node
 from servemap.onnode.ask import shorten
 from servemap.onnode.redact import redact_text
+from servemap.onnode.ref_frames import OWNER
 from servemap.server.gates.ask import Question, Reply, ask
 from servemap.server.gates.ports import NodeView, is_running, port_owners, process_tree
 
@@ -190,6 +191,9 @@ def _text(answer: Any) -> str | None:
 def check_model(effective: Effective, reply: Reply, asked: str) -> Check:
     """Check that the asked model is among the served ones."""
     remedy = "give model.name as the server knows it; another server may answer at this address"
+    if any(entry.get("owned_by") == OWNER for entry in served_models(reply.json)):
+        evidence = f"{reply.url} is answered by {OWNER}, which simulates answers and is no engine"
+        return Check("model", False, evidence, "give the address of the server to be measured")
     if not effective.model_names:
         return Check("model", False, reply.evidence, remedy)
     served = f"served: {shorten(', '.join(effective.model_names))}; asked: {asked}"

@@ -1,0 +1,75 @@
+"""The client's own error: worked out by hand, and measured in a whole run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servemap.onnode.calibrate import main, read_errors
+
+MS = 1_000_000
+
+
+def written(folder: Path, records: list[dict[str, Any]], rows: list[dict[str, Any]]) -> Any:
+    """Write both files; the server's clock is 5 s ahead of the client's."""
+    head = {"clock": {"wall_ns": 105_000 * MS, "mono_ns": 0}}
+    (folder / "requests.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (folder / "server.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [head, *rows]))
+    client = {"clock": {"wall_ns": 100_000 * MS, "mono_ns": 0}}
+    return read_errors(str(folder / "requests.jsonl"), str(folder / "server.jsonl"), client)
+
+
+def test_errors_by_hand(tmp_path):
+    record = {"id": "main-1", "warmup": False, "status": "ok", "kinds": "rtkud"}
+    record |= {"sent_ns": 0, "t_ns": [9 * MS, 103 * MS, 125 * MS, 126 * MS, 126 * MS]}
+    ahead = 5_000 * MS
+    times = [ahead + t * MS for t in (8, 101, 121, 121, 121)]
+    row = {"id": "tag-main-1", "received_ns": ahead + 2 * MS, "t_ns": times}
+    row |= {"due_ns": [ahead + t * MS for t in (8, 100, 120, 120, 120)]}
+    others = [
+        {**record, "id": "main-2"},
+        {**record, "warmup": True},
+        {**record, "status": "failed"},
+    ]
+    ttft, gaps, late = written(tmp_path, [record, *others], [row])
+    # Sent at 0, seen after 103 ms; the server took 99 ms from its receipt to its first token.
+    assert ttft == [4.0]
+    # A gap of 22 ms was seen where 20 ms were sent.
+    assert gaps == [2.0]
+    assert late == [1.0, 1.0]
+
+
+def test_a_whole_run(tmp_path, capsys):
+    line = f"--out {tmp_path / 'c'} --concurrency 1,4 --gap-ms 2 --tokens 5 --waves 3"
+    assert main(line.split()) == 0
+    found = json.loads((tmp_path / "c" / "calibration.json").read_text())["rows"]
+    assert [(row["concurrency"], row["requests"]) for row in found] == [(1, 3), (4, 12)]
+    # What the client saw came after it was sent, and it had sent it before it was received.
+    assert all(row["ttft_error_ms"]["p50"] >= 0 for row in found)
+    assert all(row["gap_error_ms"]["max"] >= row["gap_error_ms"]["p99"] >= 0 for row in found)
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown] == ["streams", "1", "4"]
+    one_token = f"--out {tmp_path / 'd'} --concurrency 2 --tokens 1"
+    assert main(one_token.split()) == 0
+    (row,) = json.loads((tmp_path / "d" / "calibration.json").read_text())["rows"]
+    assert row["gap_error_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("--out {tmp}", 2, "exists"),
+        ("--out {tmp}/x --concurrency many", 2, "--concurrency"),
+        ("--out {tmp}/x --concurrency 0", 2, "concurrency"),
+        ("--out {tmp}/x --tokens 0", 2, "osl"),
+        ("--out {tmp}/x --gap-ms -1", 2, "gap_ms"),
+        ("--out {tmp}/file/x", 1, "Not a directory"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, line, code, says):
+    (tmp_path / "file").write_text("")
+    assert main(line.format(tmp=tmp_path).split()) == code
+    shown = capsys.readouterr().err
+    assert says in shown
+    assert len(shown.splitlines()) == 1

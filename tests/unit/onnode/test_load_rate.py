@@ -1,0 +1,163 @@
+"""Open loops: arrival processes, their schedule, and how far the client fell behind it."""
+
+import itertools
+import statistics
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ref_process import measure
+
+from servemap.analysis.metrics import figures
+from servemap.analysis.verdict import default_limits
+from servemap.analysis.workload_checks import check_schedule
+from servemap.onnode import bench
+from servemap.onnode.checked import SpecError
+from servemap.onnode.load_arrivals import PROCESSES, arrivals
+from servemap.onnode.load_spec import parse_spec
+
+
+def rate(**more: Any) -> dict[str, Any]:
+    return {"name": "main", "kind": "rate", "isl": 8, "osl": 2, **more}
+
+
+def spec_of(*streams: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "url": "http://127.0.0.1:1",
+        "model": "m",
+        "seed": "s",
+        "vocab": [300, 4000],
+        "timeout_s": 20,
+        "case_timeout_s": 60,
+        "segments": [{"name": "main", "streams": list(streams)}],
+        **more,
+    }
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(PROCESSES),
+    st.floats(0.01, 1e5),
+    st.floats(0.05, 500),
+    st.integers(1, 300),
+    st.text(max_size=5),
+)
+def test_times_rise_from_0_and_have_exactly_the_rate(process, rps, shape, count, seed):
+    times = arrivals(process, rps, shape, count, seed)
+    assert len(times) == count
+    assert times[0] == 0
+    assert list(times) == sorted(times)
+    assert times[-1] == pytest.approx((count - 1) / rps)
+    assert times == arrivals(process, rps, shape, count, seed)
+
+
+@pytest.mark.parametrize(
+    ("process", "shape", "cv"),
+    [("poisson", 1.0, 1.0), ("gamma", 0.25, 2.0), ("gamma", 4.0, 0.5), ("constant", 1.0, 0.0)],
+)
+def test_the_spread_of_the_gaps_is_that_of_the_process(process, shape, cv):
+    # The CV of a gamma distribution of shape k is 1 / sqrt(k).
+    times = arrivals(process, 10, shape, 20_000, "seed")
+    gaps = [b - a for a, b in itertools.pairwise(times)]
+    assert statistics.pstdev(gaps) / statistics.fmean(gaps) == pytest.approx(cv, abs=0.06)
+
+
+def test_two_seeds_two_streams_and_two_segments_have_times_of_their_own():
+    streams = [rate(rate_rps=9, num_prompts=5), {**rate(rate_rps=9, num_prompts=5), "name": "b"}]
+    segments = [{"name": name, "streams": streams} for name in ("one", "two")]
+    found = [
+        stream.at_s
+        for seed in ("x", "y")
+        for segment in parse_spec(spec_of(seed=seed, segments=segments)).segments
+        for stream in segment.streams
+    ]
+    assert len(set(found)) == len(found) == 8
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"num_prompts": 5}, "rate_rps: null"),
+        ({"rate_rps": 0, "num_prompts": 5}, "rate_rps: 0 .* in range"),
+        ({"rate_rps": 5}, "num_prompts: null"),
+        ({"rate_rps": 5, "num_prompts": 5, "arrivals": "pareto"}, "arrivals: .* poisson, gamma"),
+        ({"rate_rps": 5, "num_prompts": 5, "arrivals": "gamma"}, "burstiness: null"),
+        ({"rate_rps": 5, "num_prompts": 5, "burstiness": 2}, "burstiness: 2"),
+        ({"rate_rps": 5, "num_prompts": 5, "arrivals": "gamma", "burstiness": 0}, "burstiness: 0"),
+        ({"rate_rps": 5, "num_prompts": 5, "concurrency": 3}, "concurrency: 3 .* not known"),
+    ],
+)
+def test_bad_streams_are_refused_by_key(more, says):
+    with pytest.raises(SpecError, match=says):
+        parse_spec(spec_of(rate(**more)))
+
+
+def test_requests_go_out_at_their_times_whether_answers_came_or_not(tmp_path):
+    stream = rate(rate_rps=50, num_prompts=10, arrivals="constant")
+    segments = [{"name": "main", "streams": [stream]}]
+    script = {"answer": {"ttft_ms": 1500}}
+    got = measure(tmp_path, script, segments=segments)
+    assert [row.status for row in got.rows] == ["ok"] * 10
+    got.check_causality()
+    segment = got.client["segments"][0]
+    assert segment["overlaps"] == []
+    due = [record["scheduled_ns"] - segment["start_ns"] for record in got.records]
+    assert due == [index * 20_000_000 for index in range(10)]
+    assert all(record["sent_ns"] >= record["scheduled_ns"] for record in got.records)
+    # Nobody waited: a closed loop of one would have been through after 15 seconds.
+    assert max(record["sent_ns"] for record in got.records) < min(row.first_ns for row in got.rows)
+    lag = got.figures()["schedule_lag_s"]
+    assert lag["n"] == 10
+    behind = [(record["sent_ns"] - record["scheduled_ns"]) / 1e9 for record in got.records]
+    assert lag["max"] == pytest.approx(max(behind))
+
+
+def test_an_idle_connection_serves_the_next_request(tmp_path):
+    stream = rate(rate_rps=20, num_prompts=24, arrivals="constant")
+    got = measure(tmp_path, {}, segments=[{"name": "main", "streams": [stream]}])
+    assert [row.status for row in got.rows] == ["ok"] * 24
+    # Those due within the first half second have a connection each, the others mostly reuse one.
+    assert len({row["connection"] for row in got.log}) < 24
+
+
+def test_a_client_that_falls_behind_is_found_out(tmp_path):
+    stream = rate(rate_rps=50, num_prompts=100, arrivals="poisson")
+    got = measure(tmp_path, {}, segments=[{"name": "main", "streams": [stream]}])
+    load = {"segments": [{"streams": [stream]}]}
+    behind = [row._replace(sent_ns=(row.scheduled_ns or 0) + 250_000_000) for row in got.rows]
+    (check,) = check_schedule(load, behind, default_limits())
+    assert (check.name, check.value, check.ok) == ("schedule_lag_p99_ms", 250.0, False)
+    on_time = [row._replace(sent_ns=(row.scheduled_ns or 0) + 1_000_000) for row in got.rows]
+    (check,) = check_schedule(load, on_time, default_limits())
+    assert (check.value, check.ok) == (1.0, True)
+    # A long answer makes the same delay a small share of it.
+    slow = [row._replace(e2e_s=60.0) for row in behind]
+    assert check_schedule(load, slow, default_limits())[0].ok is True
+    assert check_schedule({"segments": [{"streams": [{"kind": "closed"}]}]}, behind, {}) == []
+    assert figures(behind, 1.0)["schedule_lag_s"]["p50"] == pytest.approx(0.25)
+
+
+def test_the_options_make_an_open_loop(tmp_path, capsys):
+    assert bench_of("--rate 5 --arrivals gamma --burstiness 0.5")["burstiness"] == 0.5
+    stream = bench_of("--rate 5")
+    assert (stream["kind"], stream["num_prompts"], stream["rate_rps"]) == ("rate", 10, 5.0)
+    for line, says in (
+        ("--rate 5 --concurrency 3", "--concurrency: does not go with --rate"),
+        ("--rate 5 --min-window 3", "--min-window: does not go with --rate"),
+        ("--arrivals gamma", "--arrivals: goes with --rate"),
+        ("--rate 0", "rate_rps: 0.0"),
+    ):
+        argv = ["--url", "http://127.0.0.1:1", "--model", "m", *line.split()]
+        assert bench.main([*argv, "--out", str(tmp_path / "out")]) == 2
+        assert says in capsys.readouterr().err
+
+
+def bench_of(line: str) -> dict[str, Any]:
+    argv = ["--url", "http://127.0.0.1:1", "--model", "m", "--out", "o", *line.split()]
+    options = vars(bench._parser().parse_args(argv))
+    options.pop("out")
+    spec = bench.spec_from_options(options)
+    parse_spec(spec)
+    return spec["segments"][0]["streams"][0]
