@@ -17,6 +17,7 @@ from servemap.onnode.ask import ask
 from servemap.server.context import Context
 from servemap.server.launch import boots
 from servemap.server.launch.ensure import ensure_server
+from servemap.server.not_run import NotRunError
 from tests.e2e.started import begun, gate, log_of, named, refused, swept
 from tests.fakes import campaign
 from tests.parts import need
@@ -160,16 +161,23 @@ def test_a_port_in_use_is_refused_before_anything_is_loaded(model: Path) -> None
 
 
 def test_a_model_folder_without_a_tokenizer(model: Path, tmp_path: Path) -> None:
-    """This version serves it all the same, and its tokens have no text."""
+    """It answers, without text; its own warm-up, whose prompt is then empty, ends it.
+
+    The gates may be before or after that.
+    """
     folder = tmp_path / "model"
     folder.mkdir()
     for name in ("config.json", "generation_config.json", "model.safetensors"):
         (folder / name).symlink_to(model / name)
     context = sglang(folder)
     with begun(context):
-        served = ensure_server(context, "baseline")
-        said = {check["name"]: check["evidence"] for check in served.checks}
-        assert "without any text" in said["completion"]
+        try:
+            served = ensure_server(context, "baseline")
+        except NotRunError as error:
+            said = str(error)
+        else:
+            said = str(served.checks)
+        assert "without any text" in said or "A child process of SGLang ended" in said
 
 
 def test_more_memory_than_there_is(model: Path, tmp_path: Path) -> None:
