@@ -1,9 +1,12 @@
 """SGLang itself on a CPU, driven as a campaign does: launch, gates, a case, faults, the end."""
 
 import json
+import shutil
 import signal
 import socket
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +40,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # It leaves files among the temporary ones; sockets are there, whose paths must be short.
+    temporary = tempfile.mkdtemp(prefix="s")
+    monkeypatch.setenv("TMPDIR", temporary)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SERVEMAP_LEASE_DIR", str(tmp_path / "lease"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield
+    shutil.rmtree(temporary)
 
 
 def sglang(model: Path, **server: Any) -> Context:
