@@ -1,6 +1,7 @@
 """What tests of a really started server share: its session, its processes, what it leaves."""
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,27 @@ def begun(context: Context) -> Iterator[None]:
             session._run_lock.pop().close()
     assert [" ".join(one.cmdline()) for one in marked(starts(context))] == []
     assert [path for path in used if Path(path).exists()] == []
+
+
+@contextmanager
+def swept(context: Context) -> Iterator[None]:
+    """Remove the shared memory of starts that end before servemap has looked at what they map."""
+    ended = threading.Event()
+    used: set[str] = set()
+
+    def look() -> None:
+        while not ended.wait(0.1):
+            used.update(mapped([one.pid for one in marked(starts(context))]))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        for path in used:
+            Path(path).unlink(missing_ok=True)
 
 
 def starts(context: Context) -> set[str]:

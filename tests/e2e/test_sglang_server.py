@@ -1,8 +1,12 @@
 """SGLang itself on a CPU, driven as a campaign does: launch, gates, a case, faults, the end."""
 
 import json
+import shutil
 import signal
 import socket
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,8 @@ from servemap.onnode.ask import ask
 from servemap.server.context import Context
 from servemap.server.launch import boots
 from servemap.server.launch.ensure import ensure_server
-from tests.e2e.started import begun, gate, log_of, marked, named, refused, starts
+from servemap.server.not_run import NotRunError
+from tests.e2e.started import begun, gate, log_of, named, refused, swept
 from tests.fakes import campaign
 from tests.parts import need
 from tests.workflow.harness import free_port
@@ -35,11 +40,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # It leaves files among the temporary ones; sockets are there, whose paths must be short.
+    temporary = tempfile.mkdtemp(prefix="s")
+    monkeypatch.setenv("TMPDIR", temporary)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SERVEMAP_LEASE_DIR", str(tmp_path / "lease"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield
+    shutil.rmtree(temporary)
 
 
 def sglang(model: Path, **server: Any) -> Context:
@@ -137,6 +147,9 @@ def test_health_without_completions_is_no_health_and_a_deaf_server_is_ended(mode
     context = sglang(model, env={**ENV, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"})
     with begun(context):
         served = ensure_server(context, "baseline")
+        # It answers 503 until its own warm-up is over, which may be after the gates.
+        while ask(f"{served.url}/health", 10)["status"] == 503:
+            time.sleep(0.1)
         named(context, "sglang::scheduler").send_signal(signal.SIGSTOP)
         assert ask(f"{served.url}/health", 10)["status"] == 200
         again = ensure_server(context, "baseline")
@@ -156,16 +169,23 @@ def test_a_port_in_use_is_refused_before_anything_is_loaded(model: Path) -> None
 
 
 def test_a_model_folder_without_a_tokenizer(model: Path, tmp_path: Path) -> None:
-    """This version serves it all the same, and its tokens have no text."""
+    """It answers, without text; its own warm-up, whose prompt is then empty, ends it.
+
+    The gates may be before or after that.
+    """
     folder = tmp_path / "model"
     folder.mkdir()
     for name in ("config.json", "generation_config.json", "model.safetensors"):
         (folder / name).symlink_to(model / name)
     context = sglang(folder)
     with begun(context):
-        served = ensure_server(context, "baseline")
-        said = {check["name"]: check["evidence"] for check in served.checks}
-        assert "without any text" in said["completion"]
+        try:
+            served = ensure_server(context, "baseline")
+        except NotRunError as error:
+            said = str(error)
+        else:
+            said = str(served.checks)
+        assert "without any text" in said or "A child process of SGLang ended" in said
 
 
 def test_more_memory_than_there_is(model: Path, tmp_path: Path) -> None:
@@ -176,8 +196,7 @@ def test_more_memory_than_there_is(model: Path, tmp_path: Path) -> None:
     args = {name: value for name, value in ARGS.items() if name != "max-total-tokens"}
     settings = {"memory_fraction": 0.95, "cuda_graph": False}
     context = sglang(model, python=str(limited), args=args, settings=settings)
-    said = str(refused(context))
-    assert "the process ended" in said
-    assert "memory" in said.split("last line")[-1]
+    with swept(context):
+        said = str(refused(context))
+    assert "The host's memory is used up" in said
     assert "can't allocate memory" in log_of(context)
-    assert marked(starts(context)) == []
