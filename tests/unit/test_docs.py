@@ -81,8 +81,12 @@ def cli_options(command: str) -> set[str]:
     return {name for param in known.params for name in param.opts} | {"--help"}
 
 
-def bench_options() -> set[str]:
-    return set(re.findall(r'add\("(--[a-z-]+)"', read("src/servemap/onnode/bench.py")))
+def passed_on(command: str) -> set[str]:
+    """The options of a command that hands its words on to the on-node program of that name."""
+    return set(re.findall(r'\(\s*"(--[a-z-]+)",', read(f"src/servemap/onnode/{command}.py")))
+
+
+PASSED_ON = {"bench": "bench", "calibrate": "calibrate", "reference-server": "reference"}
 
 
 def test_the_documents_show_commands() -> None:
@@ -102,7 +106,9 @@ def test_servemap_commands_and_options_exist(document: str, words: list[str]) ->
     command = words[1]
     assert command in typer.main.get_command(app).commands, document  # type: ignore[attr-defined]
     options = {word for word in words[2:] if word.startswith("--")}
-    known = cli_options(command) | (bench_options() if command == "bench" else set())
+    known = cli_options(command)
+    if command in PASSED_ON:
+        known |= passed_on(PASSED_ON[command])
     assert options <= known, document
     if command == "plan":
         assert set(positional(words[2:])) <= phase_names(), document

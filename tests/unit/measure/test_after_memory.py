@@ -44,7 +44,7 @@ class Cards:
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeNode, FakeNode]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(admit, "check_completion", lambda *_: Check("completion", True, "token"))
+    monkeypatch.setattr(admit, "check_ready", lambda *_: Check("health", True, "200"))
     monkeypatch.setattr(admit, "run_gates", lambda *_: GateResult([], Effective()))
     monkeypatch.setattr(admit, "only_ours", lambda *_: [])
     monkeypatch.setattr(admit, "check_process", lambda _: Check("process", True, "runs"))

@@ -5,8 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from servemap.engines.base import Endpoints
+from servemap.model.server_spec import ModelSpec
+from servemap.nodes.base import Node
 from servemap.onnode.ask import shorten
-from servemap.server.gates.checks import Check
+from servemap.server.gates.ask import Question, ask
+from servemap.server.gates.checks import Check, check_completion
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,10 @@ def wait_ready(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Ready:
-    """Wait until a one-token completion succeeds.
+    """Wait until a probe succeeds.
 
     Args:
-        probe: asks for one token (see `gates.check_completion`).
+        probe: asks whether the server is ready (see `check_ready`).
         alive: whether the server's process still runs; the wait ends at once when it does not.
         new_log: returns what the log gained since the last call.
         start_timeout_s: longest time without a new line in the log.
@@ -70,6 +73,20 @@ def wait_ready(
         pause = min(pause * 1.5, 0.5)
 
 
+def check_ready(node: Node, endpoints: Endpoints, model: ModelSpec, timeout_s: float) -> Check:
+    """Check that the server produces a token, and then that it calls itself healthy.
+
+    Neither is enough alone. Health may be said while completions hang. SGLang answers completions
+    while its own warm-up still runs, which would run beside what is measured, and may yet end the
+    server; its `/health` is 503 until the warm-up is over.
+    """
+    completion = check_completion(node, endpoints, model, timeout_s)
+    if not completion.ok:
+        return completion
+    (reply,) = ask(node, Question(endpoints.health, timeout_s))
+    return Check("health", reply.error is None, reply.evidence)
+
+
 def probe_marks(endpoints: Endpoints) -> tuple[str, ...]:
-    """Return the path that our probe leaves in an access log."""
-    return ("/" + endpoints.completions.split("/", 3)[3],)
+    """Return the paths that our probes leave in an access log."""
+    return tuple("/" + url.split("/", 3)[3] for url in (endpoints.completions, endpoints.health))

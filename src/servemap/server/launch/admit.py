@@ -19,7 +19,6 @@ from servemap.server.context import Context
 from servemap.server.gates.checks import (
     Check,
     Started,
-    check_completion,
     check_module,
     check_process,
     run_gates,
@@ -27,7 +26,7 @@ from servemap.server.gates.checks import (
 from servemap.server.gates.holders import Holders
 from servemap.server.gates.judge import boot_pids
 from servemap.server.gates.readback import read_back
-from servemap.server.gates.ready import probe_marks, wait_ready
+from servemap.server.gates.ready import check_ready, probe_marks, wait_ready
 from servemap.server.launch import boots, process
 from servemap.server.launch.diagnosis import diagnose_ranks, why_failed
 from servemap.server.launch.ending import finish
@@ -70,7 +69,7 @@ def admit(
     ready = wait_ready(
         lambda: patience.insist(
             context.head,
-            lambda: check_completion(context.head, endpoints, model, PROBE_TIMEOUT_S),
+            lambda: check_ready(context.head, endpoints, model, PROBE_TIMEOUT_S),
         ),
         lambda: ranks_down(context, ranks, patience.insist) is None,
         follow_logs(context, ranks),

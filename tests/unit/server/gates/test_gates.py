@@ -22,6 +22,7 @@ from servemap.server.gates.checks import (
     run_gates,
 )
 from servemap.server.gates.ports import NodeView
+from servemap.server.gates.ready import check_ready
 from tests.fakes import FarNode
 
 NODE = LocalNode("n1")
@@ -289,6 +290,16 @@ def test_one_token_of_a_server_that_is_starting(fake: Fake) -> None:
     fake.answers["/v1/completions"] = {"error": "loading"}
     check = check_completion(NODE, endpoints, MODEL, 5)
     assert (check.ok, "loading" in check.evidence) == (False, True)
+
+
+def test_a_server_that_answers_while_it_warms_up_is_not_ready(fake: Fake) -> None:
+    endpoints = LlamaCpp().endpoints(fake.url)
+    check = check_ready(NODE, endpoints, MODEL, 5)
+    assert (check.name, check.ok, "404" in check.evidence) == ("health", False, True)
+    fake.answers["/health"] = {"status": "ok"}
+    assert check_ready(NODE, endpoints, MODEL, 5).ok is True
+    fake.answers["/v1/completions"] = {"error": "loading"}
+    assert check_ready(NODE, endpoints, MODEL, 5).name == "completion"
 
 
 def test_gates_of_a_far_node_cost_one_process(fake: Fake, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Answers:
         self.gates = [Check("port", True, "ours")]
         self.port_free = True
         self.settings = {"context": 2048}
-        monkeypatch.setattr(admit, "check_completion", self.completion)
+        monkeypatch.setattr(admit, "check_ready", self.completion)
         monkeypatch.setattr(ensure, "check_completion", self.completion)
         monkeypatch.setattr(admit, "run_gates", self.run_gates)
         monkeypatch.setattr(ensure, "run_gates", self.run_gates)

@@ -79,10 +79,8 @@ class Tracked(FakeNode):
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for module in (admit, ensure):
-        monkeypatch.setattr(
-            module, "check_completion", lambda *args: Check("completion", True, "token")
-        )
+    for module, probe in ((admit, "check_ready"), (ensure, "check_completion")):
+        monkeypatch.setattr(module, probe, lambda *args: Check("completion", True, "token"))
         monkeypatch.setattr(
             module, "run_gates", lambda *args: GateResult([], Effective(engine_version="fake 1"))
         )
@@ -163,9 +161,7 @@ def test_a_rank_that_dies_while_starting_cuts_the_wait_short(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = lab.context()
-    monkeypatch.setattr(
-        admit, "check_completion", lambda *args: Check("completion", False, "HTTP 503")
-    )
+    monkeypatch.setattr(admit, "check_ready", lambda *args: Check("health", False, "HTTP 503"))
     begin = lab.worker.on_spawn["supervise"]
 
     def dies(argv: list[str], pid: ProcessId) -> None:
