@@ -26,7 +26,7 @@ MAX_CHARACTERS = 300
 _WIDE = 1000
 """Longest line that is searched whole; a longer one is searched state by state."""
 
-_COLOUR = re.compile(r"\x1b?\[[0-9;]*m")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m|\[[0-9;]+m")
 _ANSWERED = re.compile(r'HTTP/[\d.]+" 2\d\d\b')
 _ORDER: tuple[Role, ...] = ("cause", "consequence", "stop", "request")
 

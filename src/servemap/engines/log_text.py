@@ -7,7 +7,7 @@ from typing import Any
 
 GIB = 1024**3
 
-_COLOUR = re.compile(r"\x1b?\[[0-9;]*m")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m|\[[0-9;]+m")
 _ITEM = re.compile(r"'(\w+)': ('[^']*'|[^,{}\[\]()<']+)(?=[,}])")
 _LONGEST = 200_000
 _WORDS = {"None": None, "True": True, "False": False, "null": None, "true": True, "false": False}

@@ -384,3 +384,9 @@ def test_logs_of_real_servers(name: str) -> None:
 def test_every_log_of_the_corpus_is_judged() -> None:
     logs = Path(need("corpus"), "server_logs").glob("*.log")
     assert {path.stem for path in logs} == CORPUS.keys()
+
+
+def test_colours_are_removed_and_words_in_brackets_are_not() -> None:
+    log = "\x1b[0;36m(W)\x1b[m [0;31mERROR[0m [multiproc.py:1] std::bad_alloc"
+    (finding,) = explain(log)
+    assert finding.line == "(W) ERROR [multiproc.py:1] std::bad_alloc"
