@@ -8,13 +8,13 @@ from typing import Any
 
 from servemap.model.errors import ConnectionLostError, LaunchError, NodeError
 from servemap.nodes.base import Node, ProcessId
+from servemap.server.launch import shared_memory
 from servemap.server.launch.records import running_fields, state_fields
 
 SUPERVISOR_START_S = 10.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 RESTARTED = "the machine was restarted, and the server ended with it"
 TOUCH_S = 10.0
-SEGMENTS_S = 60.0
 KILLED = "the server was ended by signal"
 END_S = 10.0
 """Time beyond the grace for a supervisor to kill what is left and write how it ended."""
@@ -279,7 +279,7 @@ def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str
             "end it by hand, then start again",
         )
     sweep(node, workdir, running.variant, running.boot_id, grace_s, state)
-    _segments(node, workdir, running, "--remove")
+    shared_memory.remove(node, _segments(workdir, running))
     forget(node, workdir)
     return supervisor_state(node, workdir, running.boot_id)
 
@@ -289,12 +289,11 @@ def note_segments(node: Node, workdir: str, running: Running) -> None:
 
     A rank that ends unasked can no longer be looked at, so this is done when it was started too.
     """
-    _segments(node, workdir, running, "--boot-id", running.boot_id)
+    shared_memory.note(node, _segments(workdir, running), running.boot_id)
 
 
-def _segments(node: Node, workdir: str, running: Running, *what: str) -> None:
-    path = _path(workdir, f"{running.boot_id}.segments.json")
-    node.run(node.agent_argv("segments", "--file", path, *what), timeout_s=SEGMENTS_S)
+def _segments(workdir: str, running: Running) -> str:
+    return _path(workdir, f"{running.boot_id}.segments.json")
 
 
 def sweep(
