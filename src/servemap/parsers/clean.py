@@ -15,7 +15,7 @@ def clean(raw: bytes) -> str:
     """Return the text of `raw`: lines end with a line feed, without what only a terminal obeys.
 
     UTF-8, or UTF-16 with a byte order mark (PowerShell's redirection). Bytes that are no text
-    become U+FFFD. An indent that all lines have (a listing in a document) is removed.
+    become U+FFFD.
     """
     encoding = "utf-16" if raw.startswith(_UTF16) else "utf-8-sig"
     text = raw.decode(encoding, errors="replace")
@@ -23,10 +23,11 @@ def clean(raw: bytes) -> str:
         text = _ANSI.sub("", text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _without_indent(_CONTROL.sub("", text))
+    return _CONTROL.sub("", text)
 
 
-def _without_indent(text: str) -> str:
+def without_indent(text: str) -> str:
+    """Return a text without the indent that all its lines have (a listing in a document)."""
     first = text.lstrip("\n")[:1]
     if first not in (" ", "\t"):
         return text
