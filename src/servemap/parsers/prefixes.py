@@ -70,10 +70,10 @@ def one_writer(kind: str, text: str) -> str:
 
 def _stripped(text: str, prefix: re.Pattern[str]) -> str | None:
     """Return a text without a prefix that all its lines have; None where one has it not."""
-    lines = text.lstrip("\n").split("\n")
-    if not any(lines) or not all(prefix.match(line) for line in lines[:_FIRST_LINES] if line):
-        return None
     lines = text.split("\n")
+    first = [line for line in lines[: _FIRST_LINES + 1] if line][:_FIRST_LINES]
+    if not first or not all(map(prefix.match, first[:-1] or first)):
+        return None
     found: list[str] = []
     for number, line in enumerate(lines, start=1):
         match = prefix.match(line)

@@ -206,4 +206,5 @@ def test_a_prefix_that_is_cut_or_not_on_every_line_stays_text() -> None:
     whole = b"2026-03-01T12:00:01Z node0\n2026-03-01T12:00:01Z numa_hit 5\n"
     plain = [{"title": None, "nodes": {"0": {"numa_hit_pages": 5}}}]
     assert extract("numastat", whole + b"2026-03-0").data["tables"] == plain
-    assert extract("numastat", b"node0\n" + whole).data["tables"] != plain
+    with pytest.raises(ParseError, match="no line that names the NUMA nodes"):
+        parse("numastat", whole + b"half\n")

@@ -133,6 +133,22 @@ def test_a_packed_file_that_ends_early_says_so(pack: Any, tmp_path: Path) -> Non
     assert trace.rank == 0
 
 
+@pytest.mark.parametrize("bare", [False, True])
+def test_what_stands_behind_a_trace_is_said(bare: bool, tmp_path: Path, monkeypatch: Any) -> None:
+    events = [kernel("k", 1, 2), launch(3, 1, 1)]
+    text = json.dumps(events if bare else document(events)).encode()
+    path = tmp_path / "trace.json"
+    for behind, lost in ((b"", False), (b"\n\0\0", False), (b"\n" + text, True), (b"x", True)):
+        path.write_bytes(text + behind)
+        found = read_kineto(path)
+        assert len(found.events) == 2 and found.rank == (None if bare else 0)
+        assert ("behind the end" in found.lost) is lost
+    # Another document of any length costs no memory.
+    monkeypatch.setattr("servemap.parsers.traces.json_events._LARGEST_HEAD", 1 << 20)
+    path.write_bytes(text + b" " * (3 << 20) + b"x")
+    assert "behind the end" in read_kineto(path).lost
+
+
 def test_an_event_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("servemap.parsers.traces.stream.PIECE_BYTES", 64)
     monkeypatch.setattr("servemap.parsers.traces.json_events._LARGEST_EVENT", 1000)
