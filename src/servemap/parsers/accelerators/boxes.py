@@ -62,6 +62,7 @@ class Tool(NamedTuple):
     rows: dict[str, tuple[_Row, ...]]
     none: dict[str, re.Pattern[str]]
     renames: dict[str, dict[str, str]]
+    binary: dict[str, str]
 
 
 @cache
@@ -88,6 +89,7 @@ def tool(name: str) -> Tool:
         },
         {part: re.compile(pattern) for part, pattern in spec["none"].items()},
         spec.get("renames", {}),
+        spec.get("binary", {}),
     )
 
 
@@ -141,7 +143,7 @@ def read_boxes(name: str, text: str) -> Extract:
                 blank = {key: None for known in rows[part] for cell in known.cells if cell
                          for key in cell.groupindex}  # fmt: skip
                 entries.append({"sample": max(titles - 1, 0), **blank})
-            entries[-1].update({key: _value(key, cell) for key, cell in groups.items()})
+            entries[-1].update({key: _value(declared, key, cell) for key, cell in groups.items()})
             last = (part, position)
             if cut:
                 skipped.append(Skipped(line, "cut in the last cell"))
@@ -185,7 +187,7 @@ def _place(
     return None
 
 
-def _value(key: str, cell: str | None) -> Any:
+def _value(declared: Tool, key: str, cell: str | None) -> Any:
     content = _content()
     if cell is None or is_missing(cell):
         return None
@@ -194,7 +196,8 @@ def _value(key: str, cell: str | None) -> Any:
     suffix = key.rpartition("_")[2]
     if suffix in ("bytes", "watts", "celsius", "percent", "mhz"):
         found = quantity(cell)
-        kept = unit(found.unit if found and found.unit else content["plain"].get(suffix))
+        spelled = found.unit if found and found.unit else content["plain"].get(suffix)
+        kept = unit(declared.binary.get(spelled, spelled))
         if found is None or (found.unit and (kept is None or kept.suffix != suffix)):
             return None
         return scaled(found.value, kept.factor if kept else 1)

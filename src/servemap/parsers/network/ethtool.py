@@ -95,10 +95,15 @@ def _finished(interface: dict[str, Any]) -> dict[str, Any]:
         "speed_bits_per_s": read_rate(speed) if speed else None,
         "duplex": None if duplex is None or "Unknown" in duplex else duplex,
         "port": port,
-        "link": _YES_NO.get(_text(settings.get("link_detected")) or ""),
-        "autonegotiation": _YES_NO.get(_text(settings.get("auto_negotiation")) or ""),
+        "link": _flag(settings.get("link_detected")),
+        "autonegotiation": _flag(settings.get("auto_negotiation")),
         "settings": settings,
     }
+
+
+def _flag(setting: Any) -> bool | None:
+    """Return what a setting says first: newer versions add a reason, `no (No cable)`."""
+    return _YES_NO.get((_text(setting) or "").partition(" ")[0])
 
 
 def _text(setting: Any) -> str | None:

@@ -1,0 +1,166 @@
+"""Forms that tools write in other versions or with other options, made up: their right values."""
+
+import json
+
+import pytest
+
+from tests.corpus import extract
+
+MIB, GIB = 1 << 20, 1 << 30
+
+AMD_SMI = """\
++------------------------------------------------------------------------------+
+| AMD-SMI 26.1.0+0123abcd      amdgpu version: 6.14.14  ROCm version: 7.0.0    |
+| VBIOS version: 00112233                                                      |
+| Platform: Linux Guest                                                        |
+|-------------------------------------+----------------------------------------|
+| BDF                        GPU-Name | Mem-Uti   Temp   UEC       Power-Usage |
+| GPU  HIP-ID  OAM-ID  Partition-Mode | GFX-Uti    Fan               Mem-Usage |
+|=====================================+========================================|
+| 0000:83:00.0 AMD Instinct MI300X VF | 7 %      37 °C   0           135/750 W |
+|   0       0       3        SPX/NPS1 | 93 %       N/A         90285/196288 MB |
+|-------------------------------------+----------------------------------------|
+| 0000:93:00.0    AMD Radeon Graphics | N/A        N/A   0             N/A/0 W |
+|   1       1     N/A             N/A | N/A        N/A              161/512 MB |
++-------------------------------------+----------------------------------------+
++------------------------------------------------------------------------------+
+| Processes:                                                                   |
+|  GPU        PID  Process Name          GTT_MEM  VRAM_MEM  MEM_USAGE     CU % |
+|==============================================================================|
+|    0     109958  python3.12             4.0 MB   58.0 KB    16.0 GB  N/A     |
+|    0     110181  my prog              348.5 MB    2.0 GB     3.0 GB  42.5    |
++------------------------------------------------------------------------------+
+"""
+
+
+def test_amd_smi_without_options_draws_a_table() -> None:
+    data, skipped = extract("amd-smi", AMD_SMI.encode())
+    assert skipped == [] and data["rocm_version"] == "7.0.0" and data["cpus"] == []
+    first, second = data["gpus"]
+    assert (first["gpu"], first["bus_id"], first["oam_id"]) == (0, "0000:83:00.0", 3)
+    assert (first["power_draw_watts"], first["power_limit_watts"]) == (135, 750)
+    assert (first["utilization_percent"], first["memory_utilization_percent"]) == (93, 7)
+    assert first["memory_total_bytes"] == 196288 * MIB
+    # A limit of 0 W is no limit, and N/A is not 0.
+    assert second["power_draw_watts"] is None and second["power_limit_watts"] is None
+    assert second["utilization_percent"] is None and second["temperature_celsius"] is None
+    assert [one["process_name"] for one in data["processes"]] == ["python3.12", "my prog"]
+    assert data["processes"][0]["vram_bytes"] == 58 * 1024
+    assert data["processes"][1]["memory_used_bytes"] == 3 * GIB
+    assert [one["compute_units_percent"] for one in data["processes"]] == [None, 42.5]
+
+
+def test_amd_smi_monitor_of_newer_versions() -> None:
+    text = """\
+TIMESTAMP   GPU  XCP  POWER   GPU_T   GFX_CLK   GFX%   ENC%      VRAM_USAGE
+1786000000    0    0  146 W   40 °C   132 MHz   10 %    N/A    0.5/192.0 GB
+1786000000    1    0  147 W     N/A       N/A    N/A    N/A    0.5/ 48.0 GB
+1786000001    0    0    N/A     N/A       N/A    N/A    N/A             N/A
+"""
+    data, skipped = extract("amd-smi", text.encode())
+    assert skipped == []
+    first, second, third = data["gpus"]
+    assert (first["vram_used_bytes"], first["vram_total_bytes"]) == (GIB // 2, 192 * GIB)
+    assert second["vram_total_bytes"] == 48 * GIB
+    assert first.keys() == second.keys() == third.keys()
+    assert (first["gfx_percent"], first["gpu_t_celsius"], first["timestamp"]) == (
+        10,
+        40,
+        1786000000,
+    )
+    assert {third[key] for key in third if key not in ("timestamp", "gpu", "xcp")} == {None}
+
+
+def test_lists_of_amd_smi_keep_their_values() -> None:
+    text = """\
+GPU: 0
+    USAGE:
+        VCN_ACTIVITY: [0 %, 3 %, N/A]
+        JPEG_ACTIVITY: [N/A, 5 %,
+            N/A, 7 %]
+    POWER:
+        SOCKET_POWER: 20 W
+"""
+    data, skipped = extract("amd-smi", text.encode())
+    usage = {"vcn_activity_percent": [0, 3, None], "jpeg_activity_percent": [None, 5, None, 7]}
+    assert (data["gpus"][0]["usage"], skipped) == (usage, [])
+    assert data["gpus"][0]["power"] == {"socket_power_watts": 20}
+    cells = [{"value": 0, "unit": "%"}, {"value": 3, "unit": "%"}, "N/A"]
+    document = json.dumps([{"gpu": 0, "usage": {"vcn_activity": cells}}])
+    usage = extract("amd-smi", document.encode()).data["gpus"][0]["usage"]
+    assert usage == {"vcn_activity_percent": [0, 3, None]}
+
+
+SYSSTAT = "Linux 6.8.0 (node-a) \t03/01/26 \t_x86_64_\t(8 CPU)\n\n"
+
+
+def test_sysstat_for_people_names_the_units_in_its_cells() -> None:
+    text = f"""{SYSSTAT}12:00:01        IFACE   rxpck/s    rxkB/s    txkB/s   %ifutil
+12:00:02         eth0      4.00      1.5M    512.0B      1.2%
+12:00:03         eth0      4.00      1.50      0.00      1.20
+"""
+    human, plain = extract("sar", text.encode()).data["tables"][0]["rows"]
+    assert (human["rx_bytes_per_s"], human["tx_bytes_per_s"]) == (1.5 * MIB, 512)
+    assert human["ifutil_percent"] == plain["ifutil_percent"] == 1.2
+    assert plain["rx_bytes_per_s"] == 1536
+
+
+def test_iostat_for_people_puts_the_device_last() -> None:
+    text = f"""{SYSSTAT}avg-cpu:  %user   %nice %system %iowait  %steal   %idle
+           0.5%    0.0%    0.3%    0.0%    0.0%   99.2%
+
+      tps    kB_read/s    kB_wrtn/s    kB_read    kB_wrtn Device
+     1.28        10.5k         0.0k       1.5G       6.0G nvme0n1
+
+"""
+    report, skipped = extract("iostat", text.encode())
+    (report,) = report["reports"]
+    assert skipped == [] and report["cpu"]["idle_percent"] == 99.2
+    disk = report["devices"]["nvme0n1"]
+    assert (disk["tps"], disk["read_bytes_per_s"]) == (1.28, 10752)
+    assert (disk["read_bytes"], disk["written_bytes"]) == (1.5 * GIB, 6 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("heading", "key", "factor"),
+    [
+        ("MB_dscd/s", "discarded_bytes_per_s", MIB),
+        ("Blk_read/s", "read_bytes_per_s", 512),
+        ("Blk_wrtn/s", "written_bytes_per_s", 512),
+        ("kB/s", "bytes_per_s", 1024),
+        ("MB/s", "bytes_per_s", MIB),
+    ],
+)
+def test_units_of_iostats_other_columns(heading, key, factor) -> None:
+    text = f"{SYSSTAT}Device             tps {heading:>10}\nsda               1.00       3.00\n\n"
+    (report,) = extract("iostat", text.encode()).data["reports"]
+    assert report["devices"]["sda"] == {"tps": 1.0, key: 3 * factor}
+
+
+def test_perf_derives_nothing_from_what_was_not_counted() -> None:
+    csv = "1.001,S0,1,<not counted>,,cycles,0,0.00,0.000,GHz\n"
+    line = {"counter-value": "<not counted>", "event": "cycles", "event-runtime": 0,
+            "pcnt-running": 0.0, "metric-value": "0.000", "metric-unit": "GHz"}  # fmt: skip
+    for text in (csv, json.dumps(line) + "\n"):
+        (event,) = extract("perf-stat", text.encode()).data["events"]
+        assert event["value"] is None and event["metric"] is None
+
+
+@pytest.mark.parametrize(
+    ("said", "link"), [("yes", True), ("no (No cable)", False), ("Unknown!", None)]
+)
+def test_ethtool_adds_a_reason_to_a_link_that_is_down(said, link) -> None:
+    text = f"Settings for eth0:\n\tSpeed: Unknown!\n\tLink detected: {said}\n"
+    assert extract("ethtool", text.encode()).data["interfaces"][0]["link"] is link
+
+
+def test_the_driver_model_of_windows_is_no_part_of_the_name() -> None:
+    text = """\
+| NVIDIA-SMI 560.94                 Driver Version: 560.94         CUDA Version: 12.6     |
++-----------------------------------------+------------------------+----------------------+
+|   0  NVIDIA GeForce RTX 4090      WDDM  |   00000000:01:00.0  On |                  Off |
+|  0%   45C    P8             13W /  450W |     512MiB /  24564MiB |      3%      Default |
++-----------------------------------------+------------------------+----------------------+
+"""
+    (gpu,) = extract("nvidia-smi-table", text.encode()).data["gpus"]
+    assert (gpu["name"], gpu["persistence_mode"]) == ("NVIDIA GeForce RTX 4090", None)
