@@ -164,3 +164,59 @@ def test_the_driver_model_of_windows_is_no_part_of_the_name() -> None:
 """
     (gpu,) = extract("nvidia-smi-table", text.encode()).data["gpus"]
     assert (gpu["name"], gpu["persistence_mode"]) == ("NVIDIA GeForce RTX 4090", None)
+
+
+def test_fields_of_dcgm_have_their_unit_once_and_blanks_are_missing() -> None:
+    fields = {
+        "PROF_PCIE_TX_BYTES": ("pcie_tx_bytes_per_s", "5000", 5000),
+        "PROF_NVLINK_RX_BYTES": ("nvlink_rx_bytes_per_s", "7", 7),
+        # Used / (total - reserved), from 0 to 1 (dcgm_fields.h).
+        "DEV_FB_USED_PERCENT": ("fb_used_percent", "0.25", 25),
+        "DEV_GPU_TEMP": ("gpu_temp_celsius", "2147483634", None),
+        "DEV_MEMORY_TEMP": ("memory_temp_celsius", "9223372036854775794", None),
+        "DEV_GPU_UTIL": ("gpu_util_percent", "2147483631", 2147483631),
+    }
+    text = "".join(f'DCGM_FI_{name}{{gpu="0"}} {said}\n' for name, (_, said, _) in fields.items())
+    (entity,) = extract("dcgm-exporter", text.encode()).data["entities"]
+    assert entity["fields"] == {key: value for key, _, value in fields.values()}
+
+
+def test_mx_smi_without_a_state_keeps_power_and_memory() -> None:
+    text = """\
+Attached GPUs                                     : 1
+| MX-SMI 2.1.12                       Kernel Mode Driver Version: 2.12.13         |
+| 0           MetaX C500             | 0000:0e:00.0        | 3%                   |
+| 36C         69W / 350W             | 5680/65536 MiB      |                      |
++------------------------------------+---------------------+----------------------+
+"""
+    data, skipped = extract("mx-smi", text.encode())
+    (gpu,) = data["gpus"]
+    assert (gpu["power_draw_watts"], gpu["temperature_celsius"]) == (69, 36)
+    assert (gpu["memory_used_bytes"], gpu["gpu_state"], skipped) == (5680 * MIB, None, [])
+
+
+def test_ixsmi_names_its_time() -> None:
+    text = """\
+Timestamp    Mon May 25 20:50:24 2026
+|  IX-ML: 4.0.0       Driver Version: 4.1.0       CUDA Version: N/A           |
+| 0    Iluvatar BI-V150S        | 00000000:8A:00.0     | 500MHz    1600MHz    |
+| 0%   33C   P0    N/A / N/A    | 114MiB / 32768MiB    | 0%        Default    |
+"""
+    data, skipped = extract("ixsmi", text.encode())
+    assert (data["timestamp"], skipped) == ("Mon May 25 20:50:24 2026", [])
+
+
+def test_columns_of_rocm_smis_table_are_those_of_its_heading() -> None:
+    text = """\
+GPU  Temp    AvgPwr   SCLK     MCLK     Fan      Perf    SCLK OD
+  0   50.0c   8.0W     852Mhz   500Mhz   12.94%   auto      0%
+GPU  Temp (DieEdge)  AvgPwr  SCLK  MCLK   Fan  Perf  PwrCap  VRAM%  GPU%
+1    51.0c           4.0W    0Mhz  96Mhz  0%   auto  100.0W   11%   7%
+"""
+    data, skipped = extract("rocm-smi", text.encode())
+    old, new = data["cards"]["card0"], data["cards"]["card1"]
+    assert skipped == []
+    assert (old["use_percent"], old["power_watts"], old["fields"]["sclk_mhz"]) == (None, 8, 852)
+    assert (old["fields"]["mclk_mhz"], old["fields"]["fan_percent"]) == (500, 12.94)
+    assert (new["use_percent"], new["fields"]["vram_percent"]) == (7, 11)
+    assert new["temperature_edge_celsius"] == 51
