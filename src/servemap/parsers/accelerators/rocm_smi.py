@@ -85,7 +85,7 @@ def _rocm_lines(text: str, skipped: list[Skipped]) -> Iterator[tuple[str, dict[s
 
 
 def _columns(words: list[str]) -> list[str]:
-    """Return the last columns of rocm-smi's table, those of one word a cell; they vary by version."""
+    """Return the last columns of rocm-smi's table, of one word a cell; they vary by version."""
     columns: list[str] = []
     for word in words[words.index("SCLK") :]:
         if word == "OD":
