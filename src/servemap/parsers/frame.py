@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from servemap.model.errors import ParseError
-from servemap.parsers.clean import clean, without_indent
+from servemap.parsers.clean import clean, decoded, without_indent
 from servemap.parsers.prefixes import one_writer, without_log_driver
 from servemap.parsers.records import Skipped
 
@@ -74,7 +74,8 @@ def extract(kind: Kind, raw: bytes) -> Extract:
         ParseError: it is empty, too long, or holds nothing of this kind.
     """
     check_size(len(raw), kind.name)
-    text = without_log_driver(clean(raw))
+    # Terminal codes are escaped in a log driver's records.
+    text = clean(without_log_driver(clean(decoded(raw))))
     if not kind.reads_labels:
         text = one_writer(kind.name, text)
     text = without_indent(text)

@@ -5,7 +5,6 @@ import re
 from typing import NamedTuple
 
 from servemap.model.errors import ParseError
-from servemap.parsers.clean import clean
 
 # RFC 3339, as `docker logs -t` and `kubectl logs --timestamps` write it; CRI adds the stream and
 # whether the line is whole (kubernetes' cri-api, "Log Format"), syslog and `ts` write the month.
@@ -101,5 +100,5 @@ def _unpacked(text: str) -> str:
                 break
             return text
         parts.append(record["log"])
-    # Terminal codes were escaped in the records.
-    return clean("".join(parts).encode("utf-8", "replace"))
+    # An escape may be half a character.
+    return "".join(parts).encode("utf-8", "replace").decode("utf-8")
