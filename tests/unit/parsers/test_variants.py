@@ -3,7 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
+from servemap.parsers.exposition import read_exposition
 from tests.corpus import extract
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -220,3 +224,22 @@ GPU  Temp (DieEdge)  AvgPwr  SCLK  MCLK   Fan  Perf  PwrCap  VRAM%  GPU%
     assert (old["fields"]["mclk_mhz"], old["fields"]["fan_percent"]) == (500, 12.94)
     assert (new["use_percent"], new["fields"]["vram_percent"]) == (7, 11)
     assert new["temperature_edge_celsius"] == 51
+
+
+LABEL = st.text(st.sampled_from("ab {}=,5\\"), max_size=6)
+
+
+@given(LABEL, st.sampled_from(["7", "1e3", "NaN", "+Inf", "1_0", "x", "", "5 1700000000000"]))
+def test_series_are_those_of_prometheus_own_reader(label: str, value: str) -> None:
+    escaped = label.replace("\\", "\\\\")
+    row = f'm_total{{a="{escaped}",b="}} 5"}} {value}\n'
+    try:
+        families = list(text_string_to_metric_families(row))
+        (wanted,) = [sample for family in families for sample in family.samples]
+    except ValueError:
+        assert read_exposition(row).series == []
+        return
+    (found,) = read_exposition(row).series
+    assert (found.metric, found.labels) == (wanted.name, wanted.labels)
+    finite = wanted.value == wanted.value and abs(wanted.value) != float("inf")
+    assert found.value == (wanted.value if finite else None)

@@ -7,7 +7,7 @@ from typing import Any
 from servemap.model.errors import ParseError
 from servemap.parsers.accelerators.amd_fields import csv_cells, is_text, table
 from servemap.parsers.accelerators.boxes import read_boxes
-from servemap.parsers.cells import is_missing, key, quantity, scaled, unit, value
+from servemap.parsers.cells import Number, is_missing, key, quantity, scaled, unit, value
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.jsontext import read_document
@@ -54,11 +54,17 @@ def parse_amd_smi(text: str) -> Extract:
 
 def _amd_field(name: str, cell: str) -> tuple[str, Any]:
     """Return key and value of a field; a unit that is not in the cell is that of the name."""
+    if (cells := _listed(cell)) and not is_text(key(name)):
+        return _series(name, cells)
+    return _scalar(name, cell)
+
+
+# Cells of telemetry repeat.
+@lru_cache(maxsize=65536)
+def _scalar(name: str, cell: str) -> tuple[str, Number | str | None]:
     named = key(name)
     if is_text(named):
         return named, None if is_missing(cell) else cell.strip()
-    if cells := _listed(cell):
-        return _series(name, cells)
     found = quantity(cell)
     spelled = (found.unit if found else None) or ("%" if name.endswith("%") else _declared(named))
     kept = unit(table()["binary"].get(spelled, spelled))
