@@ -1,6 +1,7 @@
 """Forms that tools write in other versions or with other options, made up: their right values."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from servemap.parsers.exposition import read_exposition
-from tests.corpus import extract
+from tests.corpus import extract, numbers
 
+MADE = Path(__file__).parent / "made"
 MIB, GIB = 1 << 20, 1 << 30
 
 AMD_SMI = """\
@@ -243,3 +245,39 @@ def test_series_are_those_of_prometheus_own_reader(label: str, value: str) -> No
     assert (found.metric, found.labels) == (wanted.name, wanted.labels)
     finite = wanted.value == wanted.value and abs(wanted.value) != float("inf")
     assert found.value == (wanted.value if finite else None)
+
+
+@pytest.mark.parametrize("where", ["behind", "within"])
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        ("numastat.txt", "sar.txt"),
+        ("numastat.3.txt", "iostat.txt"),
+        ("mpstat.txt", "nccl-tests.2.txt"),
+        ("pidstat.txt", "nccl-tests.2.txt"),
+        ("iostat.txt", "perftest.2.txt"),
+        ("iostat.txt", "nvidia-smi-csv.2.txt"),
+        ("perf-stat.txt", "dcgm-csv.txt"),
+        ("nvidia-smi-dmon.2.txt", "nccl-tests.txt"),
+        ("nvidia-smi-dmon.2.txt", "pidstat.2.txt"),
+        ("nvidia-smi-csv.txt", "perf-stat.txt"),
+        ("nvidia-smi-table.txt", "ixsmi.txt"),
+        ("xpu-smi.txt", "nvidia-smi-table.txt"),
+        ("ixsmi.txt", "nvidia-smi-table.2.txt"),
+        ("amd-smi.4.txt", "hip-bandwidth.txt"),
+        ("rdma-statistic.txt", "nccl-log.txt"),
+        ("ethtool-statistics.txt", "nccl-log.txt"),
+        ("p2p-bandwidth.txt", "nvbandwidth.txt"),
+        ("nvbandwidth.txt", "hip-bandwidth.txt"),
+        ("ibstat.txt", "nvidia-smi-table.txt"),
+    ],
+)
+def test_lines_of_another_tool_give_no_number(own: str, other: str, where: str) -> None:
+    text, foreign = ((MADE / name).read_text() for name in (own, other))
+    kind = own.partition(".")[0]
+    lines = text.splitlines(keepends=True)
+    half = len(lines) if where == "behind" else len(lines) // 2
+    mixed = "".join([*lines[:half], foreign, *lines[half:]])
+    found = extract(kind, mixed.encode())
+    assert numbers(found.data) <= numbers(extract(kind, text.encode()).data)
+    assert found.skipped

@@ -149,8 +149,17 @@ def _amd_monitor(text: str) -> tuple[list[Block], list[Skipped]]:
                 skipped.append(Skipped(line, "cut in the last cell"))
                 cells[-1] = ""
             pairs = zip(heading, cells, strict=True)
-            entries.append(dict(field for pair in pairs for field in _monitor_fields(*pair)))
+            entry = dict(field for pair in pairs for field in _monitor_fields(*pair))
+            _take(entry, line, entries, skipped)
     return entries, skipped
+
+
+def _take(entry: Block, line: int, entries: list[Block], skipped: list[Skipped]) -> None:
+    """Keep the entry of a row if it names its GPU by number; another tool's row does not."""
+    if isinstance(entry.get("gpu"), int):
+        entries.append(entry)
+    else:
+        skipped.append(Skipped(line, "no row of a GPU"))
 
 
 def _monitor_fields(name: str, cell: str) -> list[tuple[str, Any]]:
@@ -194,7 +203,7 @@ def _amd_csv(text: str) -> tuple[list[Block], list[Skipped]]:
                 skipped.append(Skipped(line, "cut in the last cell"))
                 cells[-1] = ""
             pairs = zip(heading, cells, strict=True)
-            entries.append(dict(_amd_field(name, cell) for name, cell in pairs))
+            _take(dict(_amd_field(name, cell) for name, cell in pairs), line, entries, skipped)
     return entries, skipped
 
 

@@ -109,12 +109,18 @@ def read_boxes(name: str, text: str) -> Extract:
     skipped: list[Skipped] = []
     error: str | None = None
     last: tuple[str, int] | None = None
+    # Whether the lines are of a table that another tool drew.
+    others = False
     line = 1
     unended, width = cut_line(text), 0
     for line, row in numbered(text):
         if declared.title.search(row):
-            titles += 1
-            last = None
+            titles, last, others = titles + 1, None, False
+            continue
+        if others or _other_title(name).search(row):
+            if not others:
+                skipped.append(Skipped(line, "a table that another tool drew"))
+            last, others = None, True
             continue
         for part, pattern in declared.none.items():
             if pattern.search(row):
@@ -160,6 +166,12 @@ def read_boxes(name: str, text: str) -> Extract:
     if last is not None and _is_open(rows, last):
         skipped.append(Skipped(line, "the last entry is cut"))
     return Extract({**data, **parts, "error": error}, skipped)
+
+
+@cache
+def _other_title(name: str) -> re.Pattern[str]:
+    titles = [spec["title"] for other, spec in _content()["tools"].items() if other != name]
+    return re.compile("|".join(f"(?<![A-Za-z-])(?:{title})" for title in titles))
 
 
 def _is_open(rows: dict[str, tuple[_Row, ...]], last: tuple[str, int]) -> bool:

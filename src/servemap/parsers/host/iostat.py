@@ -71,7 +71,11 @@ def parse_iostat(text: str) -> Extract:
             part = None
         elif part == "devices" and len(words) == len(columns) + 1:
             name = words.pop(at)
-            reports[-1]["devices"][name] = _values(columns, words)
+            values = _values(columns, words)
+            if name[:1].isdecimal() or None in values.values():
+                skipped.append(Skipped(line, "no row of a device"))
+            else:
+                reports[-1]["devices"][name] = values
         else:
             skipped.append(Skipped(line, "no row of a report, or cut"))
     if not reports and part is None:

@@ -98,7 +98,7 @@ def _csv_event(fields: list[str], at: int, mark: str) -> Event | None:
     named = fields[at + 2 : end]
     noise = number(named.pop()[:-1]) if len(named) > 1 and named[-1].endswith("%") else None
     event = mark.join(named)
-    if not event.strip() or (end is None and len(fields) > at + 3):
+    if not event.strip()[:1].isalpha() or (end is None and len(fields) > at + 3):
         return None
     lead = fields[:at]
     time = number(lead[0]) if lead and _SECONDS.fullmatch(lead[0]) else None

@@ -31,14 +31,22 @@ def parse_ethtool_statistics(text: str) -> Extract:
     """
     blocks: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
+    has_heading = False
     for line, row in ended(text, skipped):
         word = row.strip()
         if word.endswith(":") and (heading := _STATISTICS.fullmatch(word)):
             blocks.append({"interface": heading[1] or heading[2], "counters": {}})
+            has_heading = True
             continue
         name, _, said = word.rpartition(":")
         count = said.strip()
-        if not name or len(name) > _LONGEST or not _COUNT.fullmatch(count):
+        # Below its heading ethtool indents every counter.
+        if (
+            not name
+            or (has_heading and not row[:1].isspace())
+            or len(name) > _LONGEST
+            or not _COUNT.fullmatch(count)
+        ):
             skipped.append(Skipped(line, "no counter with a value"))
             continue
         if not blocks:
