@@ -281,3 +281,23 @@ def test_lines_of_another_tool_give_no_number(own: str, other: str, where: str) 
     found = extract(kind, mixed.encode())
     assert numbers(found.data) <= numbers(extract(kind, text.encode()).data)
     assert found.skipped
+
+
+def test_histograms_that_are_not_whole_have_no_quantiles() -> None:
+    rows = ['h_bucket{le="1"} 1', 'h_bucket{le="+Inf"} 4', "h_sum 8", "h_count 4"]
+
+    def read(lines: list[str]) -> dict:
+        (found,) = extract("engine-metrics", "".join(f"{x}\n" for x in lines).encode()).data[
+            "histograms"
+        ]
+        return found
+
+    whole = read(rows)
+    assert whole["mean"] == 2 and whole["quantiles"]["p50"] == {"above": 1, "at_most": None}
+    assert read(rows[:1])["quantiles"] is None and read(rows[:3])["mean"] is None
+    assert read([rows[0], 'h_bucket{le="+Inf"} 0', *rows[2:]])["quantiles"] is None
+    empty = read(['h_bucket{le="+Inf"} 0', "h_sum 0", "h_count 0"])
+    assert empty["mean"] is None and empty["quantiles"] is None
+    # Of two scrapes the last one counts.
+    later = [row.replace("4", "6").replace("} 1", "} 5") for row in rows]
+    assert read(rows + later) == read(later)
