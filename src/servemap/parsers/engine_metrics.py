@@ -21,7 +21,7 @@ def parse_engine_metrics(text: str) -> Extract:
     `histograms`: one each, `metric`, `labels`, `count`, `sum`, `mean` (null where the count is 0 or
     missing), `buckets` (`at_most`, null for infinity, and the cumulative `count`), and `quantiles`:
     {`p50`: {`above`, `at_most`}}, the bounds of the bucket that holds it, which is all that a
-    histogram knows. `above` is null in the first bucket, `at_most` where it lies above the largest finite
+    histogram knows. `above` is null in the first bucket, `at_most` above the largest finite
     bound. `quantiles` is null where the buckets are not whole. Series `_created` are left out.
     Units are those of the metric's name.
 

@@ -1,7 +1,14 @@
 """The registry of kinds: what `servemap parse` reads, by name."""
 
 from servemap.model.errors import ParseError
-from servemap.parsers import accelerators, communication, engine_metrics, host, network
+from servemap.parsers import (
+    accelerators,
+    bench_result,
+    communication,
+    engine_metrics,
+    host,
+    network,
+)
 from servemap.parsers.frame import Extract, Kind, extract
 
 AREAS: dict[str, tuple[Kind, ...]] = {
@@ -9,7 +16,7 @@ AREAS: dict[str, tuple[Kind, ...]] = {
     "Hosts": host.KINDS,
     "Network": network.KINDS,
     "Communication": communication.KINDS,
-    "Engines": engine_metrics.KINDS,
+    "Engines": engine_metrics.KINDS + bench_result.KINDS,
 }
 KINDS: dict[str, Kind] = {kind.name: kind for kinds in AREAS.values() for kind in kinds}
 

@@ -1,4 +1,4 @@
-"""The right values of recorded scrapes of engines, worked out by hand."""
+"""The right values of recorded scrapes of engines and results of load clients, by hand."""
 
 import pytest
 
@@ -55,3 +55,44 @@ def test_a_median_above_the_largest_bound_is_not_made_up(data, skipped):
 def test_a_list_of_names_is_no_scrape():
     with pytest.raises(ParseError, match="no output of an engine's /metrics"):
         extract("engine-metrics", read_sample("server_metrics/006_vllm_families_v0260.txt"))
+
+
+@sample("bench_results/001_gpustack_glm45air_h100_1.txt", "bench-result")
+def test_figures_of_a_printed_result(data, skipped):
+    (run,) = data["runs"]
+    assert (run["successful_requests"], run["benchmark_duration_s"]) == (1000, 52.39)
+    assert (run["mean_ttft_s"], run["p99_ttft_s"]) == (16.38388, 19.97518)
+    assert (run["mean_tpot_s"], run["mean_itl_s"]) == (0.13447, 0.07475)
+    assert run["output_token_throughput_tokens_per_s"] == 3815.71
+    assert (run["not_measured"], skipped) == ([], [])
+
+
+@sample("bench_results/013_sglang_jsonl_llama405b_online.jsonl", "bench-result")
+def test_a_run_a_line(data, skipped):
+    rates = [(run["request_rate"], run["completed"]) for run in data["runs"]]
+    assert rates == [(1, 300), (2, 600), (4, 1200), (8, 2400), (4, 1200), (8, 2400)]
+    assert round(data["runs"][3]["median_ttft_s"], 5) == 123.71863
+    assert skipped == []
+
+
+@sample("bench_results/030_vllm_all_failed_dns.txt", "bench-result")
+def test_no_latency_where_every_request_failed(data, skipped):
+    (run,) = data["runs"]
+    assert (run["successful_requests"], run["failed_requests"]) == (0, 1000)
+    assert {run[name] for name in run if "ttft" in name or "tpot" in name} == {None}
+    assert [piece.line for piece in skipped] == [1]
+
+
+@sample("bench_results/034_vllm_old_json_infinity_nan_colon_key.json", "bench-result")
+def test_literals_that_are_no_json(data, skipped):
+    (run,) = data["runs"]
+    assert (run["request_rate"], run["completed"], run["mean_ttft_s"]) == ("inf", 0, None)
+    assert (run["request_goodput"], run["mean_tpot_s"], skipped) == (None, None, [])
+
+
+def test_a_client_that_got_all_text_at_once_has_no_gaps_between_tokens():
+    raw = read_sample("bench_results/004_sglang_tpot_minus_zero_itl_zero.txt")
+    (run,) = extract("bench-result", raw).data["runs"]
+    assert run["not_measured"] == ["tpot", "itl"]
+    assert (run["mean_tpot_s"], run["median_itl_s"]) == (None, None)
+    assert (run["mean_ttft_s"], run["total_generated_tokens_retokenized"]) == (2.07409, 103837)
