@@ -5,6 +5,7 @@ from servemap.parsers import (
     accelerators,
     bench_result,
     communication,
+    engine_log,
     engine_metrics,
     host,
     network,
@@ -16,7 +17,7 @@ AREAS: dict[str, tuple[Kind, ...]] = {
     "Hosts": host.KINDS,
     "Network": network.KINDS,
     "Communication": communication.KINDS,
-    "Engines": engine_metrics.KINDS + bench_result.KINDS,
+    "Engines": engine_metrics.KINDS + engine_log.KINDS + bench_result.KINDS,
 }
 KINDS: dict[str, Kind] = {kind.name: kind for kinds in AREAS.values() for kind in kinds}
 

@@ -96,3 +96,45 @@ def test_a_client_that_got_all_text_at_once_has_no_gaps_between_tokens():
     assert run["not_measured"] == ["tpot", "itl"]
     assert (run["mean_tpot_s"], run["median_itl_s"]) == (None, None)
     assert (run["mean_ttft_s"], run["total_generated_tokens_retokenized"]) == (2.07409, 103837)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("001_vllm0251_laguna_ok_then_sigterm", 65),
+        ("006_vllm0251_gemma_ok", 31),
+        ("011_vllm085_model_404", 10),
+    ],
+)
+def test_all_throughput_lines_of_vllm(name, lines):
+    samples = extract("engine-log", read_sample(f"server_logs/{name}.log")).data["samples"]
+    assert len(samples) == lines
+    assert all("avg_generation_throughput_tokens_per_s" in one["figures"] for one in samples)
+
+
+def test_all_decode_lines_of_sglang():
+    raw = read_sample("server_logs/007_sglang_int4_ok.log")
+    samples = extract("engine-log", raw).data["samples"]
+    decode = [one for one in samples if one["phase"] == "decode"]
+    assert len(decode) == 56
+    assert all("gen_throughput_tokens_per_s" in one["figures"] for one in decode)
+
+
+@sample("server_logs/026_sglang_prefill_decode_lines.log", "engine-log")
+def test_prefill_and_decode_lines(data, skipped):
+    prefill, first, second = data["samples"]
+    assert (prefill["time"], prefill["rank"], prefill["phase"]) == (
+        "2025-07-18 15:32:52", "TP0", "prefill",
+    )  # fmt: skip
+    assert (prefill["figures"]["new_token"], prefill["figures"]["cached_token"]) == (2192, 35)
+    rates = [one["figures"]["gen_throughput_tokens_per_s"] for one in (first, second)]
+    assert (rates, skipped) == ([3.13, 75.25], [])
+
+
+@sample("server_logs/027_sglang_old_decode_variants.log", "engine-log")
+def test_lines_without_a_time(data, skipped):
+    for one in data["samples"]:
+        assert (one["time"], one["rank"]) == (None, None)
+        assert one["figures"]["running_req"] == 233 and one["figures"]["queue_req"] == 317
+        assert one["figures"]["token_usage"] == 0.82
+        assert one["figures"]["gen_throughput_tokens_per_s"] == 4594.01
