@@ -95,6 +95,26 @@ def _is_cut(error: json.JSONDecodeError, length: int) -> bool:
     return error.msg.startswith("Unterminated string") or error.pos >= length - 6
 
 
+def _repaired(value: Any) -> Any:
+    """Return an event without what would cost it: its place and time count, whatever else is odd.
+
+    A correlation that is text becomes a number, or none where it is no number.
+    """
+    if not isinstance(value, dict):
+        return value
+    args = value.get("args")
+    args = args if isinstance(args, dict) else {}
+    correlation = args.get("correlation", -1)
+    if isinstance(correlation, bool) or not isinstance(correlation, int):
+        digits = str(correlation)
+        correlation = int(digits) if digits.isdecimal() and len(digits) < 19 else -1
+    odd = {
+        name: str(value[name]) for name in ("pid", "tid")
+        if name in value and not isinstance(value[name], int | str)
+    }  # fmt: skip
+    return {**value, **odd, "args": {**args, "correlation": correlation}}
+
+
 class EventReader:
     """An iterator over batches of events; what was met is known afterwards.
 
@@ -237,7 +257,7 @@ class EventReader:
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # numbers such as NaN, and bytes that are no UTF-8, can be had nevertheless
         try:
-            event = msgspec.convert(parse_json(text.decode("utf-8", "replace")), Event)
+            event = msgspec.convert(_repaired(parse_json(text.decode("utf-8", "replace"))), Event)
             return event, msgspec.json.encode(event)
         except msgspec.ValidationError as error:
             reason, _, where = str(error).partition(" - at `$.")

@@ -149,6 +149,27 @@ def test_what_stands_behind_a_trace_is_said(bare: bool, tmp_path: Path, monkeypa
     assert "behind the end" in read_kineto(path).lost
 
 
+@pytest.mark.parametrize(
+    ("odd", "correlation"),
+    [
+        ({"args": {"correlation": "12", "device": 0, "stream": 7}}, 12),
+        ({"args": {"correlation": "x", "device": 0, "stream": 7}}, -1),
+        ({"args": {"correlation": None, "device": 0, "stream": 7}}, -1),
+        ({"args": None}, -1),
+        ({"args": [1]}, -1),
+        ({"pid": None, "args": {}}, -1),
+        ({"tid": 7.5, "args": {}}, -1),
+    ],
+)
+def test_odd_words_around_an_event_cost_no_device_time(
+    odd: dict[str, Any], correlation: int, tmp_path: Path
+) -> None:
+    found = read_kineto(write(tmp_path / "t.json", [{**kernel("k", 1, 2), **odd}, launch(5, 1, 3)]))
+    assert found.skipped == {} and len(found.events) == 2
+    assert int(found.events.end[0] - found.events.start[0]) == 2000
+    assert int(found.events.correlation[0]) == correlation
+
+
 def test_an_event_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("servemap.parsers.traces.stream.PIECE_BYTES", 64)
     monkeypatch.setattr("servemap.parsers.traces.json_events._LARGEST_EVENT", 1000)
