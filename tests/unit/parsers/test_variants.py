@@ -301,3 +301,32 @@ def test_histograms_that_are_not_whole_have_no_quantiles() -> None:
     # Of two scrapes the last one counts.
     later = [row.replace("4", "6").replace("} 1", "} 5") for row in rows]
     assert read(rows + later) == read(later)
+
+
+def test_sadf_marks_columns_that_come_again() -> None:
+    text = """\
+# hostname;interval;timestamp;CPU;%user;%idle[...]
+node-a;1;2026-03-01 12:00:02 UTC;-1;0.50;99.50
+"""
+    (table,) = extract("sadf", text.encode()).data["tables"]
+    assert (table["name"], table["rows"][0]["idle_percent"]) == ("cpu", 99.5)
+
+
+def test_figures_of_a_card_of_several_tiles() -> None:
+    text = """\
+| Device ID                   | 0                                  |
+| GPU Utilization (%)         | Tile 0: 10, Tile 1: N/A            |
+| GPU Memory Used (MiB)       | Tile 0: 31, Tile 1: 42             |
+| Driver Errors               | Tile 0: 0, total: 3                |
+| GPU Power (W)               | 245                                |
+"""
+    (device,) = extract("xpu-smi", text.encode()).data["devices"]
+    assert device["gpu_utilization_percent"] == {"tile_0": 10, "tile_1": None}
+    assert device["gpu_memory_used_bytes"] == {"tile_0": 31 * MIB, "tile_1": 42 * MIB}
+    assert (device["driver_errors"], device["gpu_power_watts"]) == ({"tile_0": 0, "total": 3}, 245)
+
+
+def test_npu_smi_that_may_not_use_the_device_says_so() -> None:
+    said = "dcmi model initialized failed, because the device is used. ret is -8020"
+    data, _ = extract("npu-smi", f"{said}\n".encode())
+    assert (data["error"], data["npus"]) == (said, None)
