@@ -7,6 +7,9 @@ import typer
 
 from servemap.engines.failures import EngineName
 from servemap.model.files import read_bytes
+from servemap.parsers.clean import decoded, printable
+from servemap.parsers.frame import check_size
+from servemap.parsers.prefixes import without_log_driver
 from servemap.server.launch.diagnosis import Diagnosis, diagnose
 
 
@@ -22,10 +25,12 @@ def diagnose_logs(
     """Say what logs of servers mean: causes first, with line and remedy."""
     said = []
     for log in logs:
-        text = read_bytes(log).decode("utf-8", "replace")
+        check_size(log.stat().st_size, str(log))
+        text = without_log_driver(decoded(read_bytes(log)))
         ended = None if alive else "its process is taken to have ended"
         found = diagnose(text, engine, exit_words=ended, ready=False)
-        said.append(f"{log}\n{diagnosis_text(found)}")
+        words = diagnosis_text(found) if text.strip() else "  the log is empty"
+        said.append(f"{log}\n{printable(words)}")
     typer.echo("\n\n".join(said))
 
 

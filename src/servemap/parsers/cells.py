@@ -127,6 +127,7 @@ def key(name: str) -> str:
     return re.sub(r"[^0-9a-z]+", "_", name.casefold()).strip("_")
 
 
+@lru_cache(maxsize=4096)
 def heading(name: str) -> tuple[str, Unit | None]:
     """Return key and unit of a heading that ends with a unit: `GPU use (%)`, `Voltage (mV)`."""
     head, bracket, rest = name.strip().rstrip(":").rpartition("(")
@@ -134,6 +135,7 @@ def heading(name: str) -> tuple[str, Unit | None]:
     return (f"{key(head)}_{kept.suffix}", kept) if kept else (key(name), None)
 
 
+@lru_cache(maxsize=65536)
 def headed(name: str, cell: str) -> tuple[str, Number | str | None]:
     """Return key and value of a cell whose unit stands in its heading, in itself, or in both.
 

@@ -11,22 +11,32 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def clean(raw: bytes) -> str:
-    """Return the text of `raw`: lines end with a line feed, without what only a terminal obeys.
+def decoded(raw: bytes) -> str:
+    """Return the text of `raw`: UTF-8, or UTF-16 with a byte order mark (PowerShell's redirection).
 
-    UTF-8, or UTF-16 with a byte order mark (PowerShell's redirection). Bytes that are no text
-    become U+FFFD. An indent that all lines have (a listing in a document) is removed.
+    Bytes that are no text become U+FFFD.
     """
     encoding = "utf-16" if raw.startswith(_UTF16) else "utf-8-sig"
-    text = raw.decode(encoding, errors="replace")
+    return raw.decode(encoding, errors="replace")
+
+
+def clean(text: str) -> str:
+    """Return a text whose lines end with a line feed, without what only a terminal obeys."""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _without_indent(_CONTROL.sub("", text))
+    return _CONTROL.sub("", text)
 
 
-def _without_indent(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a text that does nothing to a terminal but show itself."""
+    plain = _ANSI.sub("", text)
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", plain)
+
+
+def without_indent(text: str) -> str:
+    """Return a text without the indent that all its lines have (a listing in a document)."""
     first = text.lstrip("\n")[:1]
     if first not in (" ", "\t"):
         return text

@@ -2,9 +2,11 @@
 
 import math
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
@@ -40,17 +42,42 @@ def read_exposition(text: str) -> Exposition:
                 kept = found.help if match[1] == "HELP" else found.types
                 kept[match[2]] = match[3] or ""
             continue
-        try:
-            samples = [sample for family in text_string_to_metric_families(row.strip() + "\n")
-                       for sample in family.samples]  # fmt: skip
-        except (ValueError, KeyError, IndexError):
-            samples = []
-        if len(samples) != 1 or line == unended:
+        series = None if line == unended else _series(row.strip())
+        if series is None:
             found.skipped.append(Skipped(line, "no series, or cut"))
-            continue
-        sample = samples[0]
-        found.series.append(Series(sample.name, dict(sample.labels), _plain(sample.value)))
+        else:
+            found.series.append(series)
     return found
+
+
+def _series(row: str) -> Series | None:
+    """Return the series of a line, None where it is none; series come again in every scrape."""
+    head, blank, last = row.rpartition(" ")
+    if blank and head.endswith("}") and "_" not in last:
+        try:
+            value = float(last)
+        except ValueError:
+            return None
+        named = _named(head)
+        return None if named is None else Series(named[0], dict(named[1]), _plain(value))
+    found = _read(row)
+    return None if found is None else Series(found.name, dict(found.labels), _plain(found.value))
+
+
+@lru_cache(maxsize=65536)
+def _named(head: str) -> tuple[str, tuple[tuple[str, str], ...]] | None:
+    """Return the name and the labels of a line without its value."""
+    found = _read(f"{head} 0")
+    return None if found is None else (found.name, tuple(found.labels.items()))
+
+
+def _read(row: str) -> Sample | None:
+    try:
+        samples = [sample for family in text_string_to_metric_families(row + "\n")
+                   for sample in family.samples]  # fmt: skip
+    except (ValueError, KeyError, IndexError):
+        return None
+    return samples[0] if len(samples) == 1 else None
 
 
 def _plain(value: float) -> float | int | None:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from servemap.model.errors import ParseError
-from servemap.parsers.clean import clean
+from servemap.parsers.clean import clean, decoded, without_indent
+from servemap.parsers.prefixes import one_writer, without_log_driver
 from servemap.parsers.records import Skipped
 
 # A parser holds its input and its result in memory; a longer recording is cut into pieces first.
@@ -32,12 +33,14 @@ class Kind(NamedTuple):
             else. Its docstring says what the data hold and is the kind's documentation.
         command: what writes such input.
         source: where the format is known from.
+        reads_labels: whether the parser itself tells apart what launchers put before lines.
     """
 
     name: str
     parse: Callable[[str], Extract]
     command: str
     source: str
+    reads_labels: bool = False
 
     @property
     def documentation(self) -> str:
@@ -71,7 +74,11 @@ def extract(kind: Kind, raw: bytes) -> Extract:
         ParseError: it is empty, too long, or holds nothing of this kind.
     """
     check_size(len(raw), kind.name)
-    text = clean(raw)
+    # Terminal codes are escaped in a log driver's records.
+    text = clean(without_log_driver(clean(decoded(raw))))
+    if not kind.reads_labels:
+        text = one_writer(kind.name, text)
+    text = without_indent(text)
     if not text.strip():
         raise ParseError(
             "the input is empty", kind.name, "look whether the tool ran: its own error"

@@ -1,7 +1,15 @@
 """The registry of kinds: what `servemap parse` reads, by name."""
 
 from servemap.model.errors import ParseError
-from servemap.parsers import accelerators, communication, host, network
+from servemap.parsers import (
+    accelerators,
+    bench_result,
+    communication,
+    engine_log,
+    engine_metrics,
+    host,
+    network,
+)
 from servemap.parsers.frame import Extract, Kind, extract
 
 AREAS: dict[str, tuple[Kind, ...]] = {
@@ -9,6 +17,7 @@ AREAS: dict[str, tuple[Kind, ...]] = {
     "Hosts": host.KINDS,
     "Network": network.KINDS,
     "Communication": communication.KINDS,
+    "Engines": engine_metrics.KINDS + engine_log.KINDS + bench_result.KINDS,
 }
 KINDS: dict[str, Kind] = {kind.name: kind for kinds in AREAS.values() for kind in kinds}
 

@@ -15,7 +15,11 @@ error in words, where the input holds nothing of its kind.
 
 Units are in the names of the keys. A missing value (`N/A`, `-`, `[Not Supported]`) is null, never
 0. Terminal colours, Windows line ends, byte order marks and an indent that all lines have are
-removed first; a decimal comma is read as a decimal point.
+removed first, and so is what was put before every line: times (`docker logs -t`, `kubectl logs
+--timestamps`, syslog), the records of docker's json-file, and the label of one writer (`kubectl
+logs --prefix`, docker compose, `srun --label`, `mpirun --tag-output`). Where labels name several
+writers, the file is refused by all kinds but `nccl-tests` and `nccl-log`, which tell them apart.
+A decimal comma is read as a decimal point.
 
 This page is generated: `python -m servemap.parsers.page docs/parsers.md`.
 """

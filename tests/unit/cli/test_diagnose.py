@@ -1,5 +1,6 @@
 """`servemap diagnose`: a log by hand."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,46 @@ def test_several_logs_and_one_that_is_not_there(log: Path) -> None:
     log.write_text("Killed\n")
     assert call(str(log), str(log)).output.count("cause: killed") == 2
     assert isinstance(call(str(log.with_name("no.log"))).exception, FileNotFoundError)
+
+
+TRACEBACK = (
+    'Traceback (most recent call last):\n  File "/x/a.py", line 3, in outer\n    inner()\n'
+    "odd.Odd: nobody knows\n"
+)
+
+
+def record(line: str) -> str:
+    return json.dumps({"log": line, "stream": "stderr", "time": "2026-03-01T12:00:00Z"}) + "\n"
+
+
+@pytest.mark.parametrize("form", ["times", "records", "utf-16"])
+def test_what_a_log_driver_put_around_a_log_hides_nothing(log: Path, form: str) -> None:
+    lines = TRACEBACK.splitlines(keepends=True)
+    if form == "times":
+        text = "".join(f"2026-03-01T12:00:0{n}.12345Z {line}" for n, line in enumerate(lines))
+    else:
+        text = "".join(map(record, lines)) if form == "records" else TRACEBACK
+    log.write_text(text, encoding="utf-16" if form == "utf-16" else "utf-8")
+    said = call(str(log)).output
+    assert "  first traceback, line 1\n    odd.Odd: nobody knows\n    at /x/a.py:3" in said
+
+
+def test_an_empty_log_is_said_to_be_empty(log: Path) -> None:
+    for text in ("", "\n \n"):
+        log.write_text(text)
+        assert call(str(log)).output.splitlines()[1:] == ["  the log is empty"]
+
+
+def test_what_a_log_holds_does_nothing_to_the_terminal(log: Path) -> None:
+    log.write_bytes(
+        b"ERROR: \x1b]0;title\x07\x1b[2Jgone \x08\x9b\xff\n" + record("\ud800").encode()
+    )
+    said = call(str(log))
+    assert said.exit_code == 0 and "gone" in said.output
+    assert not any(ord(sign) < 32 and sign != "\n" for sign in said.output)
+
+
+def test_a_log_too_long_to_be_held_is_refused(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("servemap.parsers.frame.MAX_BYTES", 3)
+    log.write_text("four")
+    assert "4 bytes or more, the limit is 3" in str(call(str(log)).exception)

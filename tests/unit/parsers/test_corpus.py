@@ -14,8 +14,8 @@ for module in Path(__file__).parent.glob("test_corpus_*.py"):
 
 # Read by other tests, not by `servemap parse`.
 ELSEWHERE = ("server_logs/", "kineto_traces/", "kineto_full/", "nsys/", "bench_results/", "own/")
-# What no kind reads yet.
-NOT_YET = ("server_metrics/",)
+# A list of names, which is no exposition.
+NO_SCRAPE = ("server_metrics/006_vllm_families_v0260.txt",)
 # Kinds of which the corpus holds no sample; their made-up texts are the only ones.
 NO_SAMPLE = {"perftest", "ethtool", "cuda-bandwidth"}
 SAMPLES = [(file, kind) for file, kinds in TESTED.items() for kind in kinds]
@@ -23,7 +23,7 @@ SAMPLES = [(file, kind) for file, kinds in TESTED.items() for kind in kinds]
 
 def test_every_sample_of_the_index_has_a_test_of_its_values() -> None:
     left = [file for file in index() if not file.startswith(ELSEWHERE)]
-    assert [file for file in left if file not in TESTED and not file.startswith(NOT_YET)] == []
+    assert [file for file in left if file not in TESTED and not file.startswith(NO_SCRAPE)] == []
     assert [file for file in TESTED if file not in index()] == []
 
 

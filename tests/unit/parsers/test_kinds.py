@@ -1,6 +1,7 @@
 """All kinds: their documents, their errors, their speed against the length of the input."""
 
 import gc
+import json
 import random
 import time
 from pathlib import Path
@@ -161,3 +162,49 @@ def test_time_grows_with_the_length_and_no_faster(kind, raw, how) -> None:
     while not ratios or (min(ratios) > 16 * 5 and len(ratios) < 5):
         ratios.append(cpu_s(kind, long) / max(cpu_s(kind, short), 0.0002))
     assert min(ratios) <= 16 * 5, ratios
+
+
+def prefixed(text: str, prefix: str) -> bytes:
+    return "".join(f"{prefix}{line}" for line in text.splitlines(keepends=True)).encode()
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "2026-03-01T12:00:01.123456789Z ",
+        "2026-03-01T12:00:01.123456789+01:00 stdout F ",
+        "[2026-03-01 12:00:01] ",
+        "Mar  1 12:00:01 ",
+        "Mar  1 12:00:01 node-a bench[123]: ",
+    ],
+)
+@pytest.mark.parametrize(("kind", "raw"), ALL)
+def test_times_before_every_line_change_nothing(kind, raw, prefix) -> None:
+    assert extract(kind, prefixed(raw.decode(), prefix)) == extract(kind, raw)
+
+
+@pytest.mark.parametrize(("kind", "raw"), ALL)
+def test_records_of_a_log_driver_change_nothing(kind, raw) -> None:
+    lines = raw.decode().splitlines(keepends=True)
+    records = "".join(json.dumps({"log": line, "stream": "stdout"}) + "\n" for line in lines)
+    assert extract(kind, records.encode()) == extract(kind, raw)
+
+
+@pytest.mark.parametrize("label", ["[pod/a-0/main] ", "bench-1  | ", "[1,0]<stdout>:", "0: "])
+@pytest.mark.parametrize(("kind", "raw"), ALL)
+def test_one_writers_label_changes_nothing_and_several_are_refused(kind, raw, label) -> None:
+    if KINDS[kind].reads_labels:
+        return
+    text = raw.decode()
+    assert extract(kind, prefixed(text, label)) == extract(kind, raw)
+    other = label.replace("0", "7").replace("bench", "other")
+    with pytest.raises(ParseError, match="lines of 2 writers are mixed"):
+        parse(kind, prefixed(text, label) + prefixed(text, other))
+
+
+def test_a_prefix_that_is_cut_or_not_on_every_line_stays_text() -> None:
+    whole = b"2026-03-01T12:00:01Z node0\n2026-03-01T12:00:01Z numa_hit 5\n"
+    plain = [{"title": None, "nodes": {"0": {"numa_hit_pages": 5}}}]
+    assert extract("numastat", whole + b"2026-03-0").data["tables"] == plain
+    with pytest.raises(ParseError, match="no line that names the NUMA nodes"):
+        parse("numastat", whole + b"half\n")

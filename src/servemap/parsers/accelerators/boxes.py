@@ -62,6 +62,7 @@ class Tool(NamedTuple):
     rows: dict[str, tuple[_Row, ...]]
     none: dict[str, re.Pattern[str]]
     renames: dict[str, dict[str, str]]
+    binary: dict[str, str]
 
 
 @cache
@@ -88,6 +89,7 @@ def tool(name: str) -> Tool:
         },
         {part: re.compile(pattern) for part, pattern in spec["none"].items()},
         spec.get("renames", {}),
+        spec.get("binary", {}),
     )
 
 
@@ -107,12 +109,18 @@ def read_boxes(name: str, text: str) -> Extract:
     skipped: list[Skipped] = []
     error: str | None = None
     last: tuple[str, int] | None = None
+    # Whether the lines are of a table that another tool drew.
+    others = False
     line = 1
     unended, width = cut_line(text), 0
     for line, row in numbered(text):
         if declared.title.search(row):
-            titles += 1
-            last = None
+            titles, last, others = titles + 1, None, False
+            continue
+        if others or _other_title(name).search(row):
+            if not others:
+                skipped.append(Skipped(line, "a table that another tool drew"))
+            last, others = None, True
             continue
         for part, pattern in declared.none.items():
             if pattern.search(row):
@@ -141,7 +149,7 @@ def read_boxes(name: str, text: str) -> Extract:
                 blank = {key: None for known in rows[part] for cell in known.cells if cell
                          for key in cell.groupindex}  # fmt: skip
                 entries.append({"sample": max(titles - 1, 0), **blank})
-            entries[-1].update({key: _value(key, cell) for key, cell in groups.items()})
+            entries[-1].update({key: _value(declared, key, cell) for key, cell in groups.items()})
             last = (part, position)
             if cut:
                 skipped.append(Skipped(line, "cut in the last cell"))
@@ -158,6 +166,12 @@ def read_boxes(name: str, text: str) -> Extract:
     if last is not None and _is_open(rows, last):
         skipped.append(Skipped(line, "the last entry is cut"))
     return Extract({**data, **parts, "error": error}, skipped)
+
+
+@cache
+def _other_title(name: str) -> re.Pattern[str]:
+    titles = [spec["title"] for other, spec in _content()["tools"].items() if other != name]
+    return re.compile("|".join(f"(?<![A-Za-z-])(?:{title})" for title in titles))
 
 
 def _is_open(rows: dict[str, tuple[_Row, ...]], last: tuple[str, int]) -> bool:
@@ -185,7 +199,7 @@ def _place(
     return None
 
 
-def _value(key: str, cell: str | None) -> Any:
+def _value(declared: Tool, key: str, cell: str | None) -> Any:
     content = _content()
     if cell is None or is_missing(cell):
         return None
@@ -194,7 +208,8 @@ def _value(key: str, cell: str | None) -> Any:
     suffix = key.rpartition("_")[2]
     if suffix in ("bytes", "watts", "celsius", "percent", "mhz"):
         found = quantity(cell)
-        kept = unit(found.unit if found and found.unit else content["plain"].get(suffix))
+        spelled = found.unit if found and found.unit else content["plain"].get(suffix)
+        kept = unit(declared.binary.get(spelled, spelled))
         if found is None or (found.unit and (kept is None or kept.suffix != suffix)):
             return None
         return scaled(found.value, kept.factor if kept else 1)

@@ -16,7 +16,8 @@ from servemap.parsers.records import Skipped
 
 _PREFIX = re.compile(r"DCGM_FI_(?:DEV|PROF)_")
 _HELP_UNIT = re.compile(r"\(in ([^)]+)\)")
-# DCGM_INT64_BLANK and the three codes behind it, DCGM_FP64_BLANK and its: dcgm_structs.h.
+# DCGM_INT32_BLANK, DCGM_INT64_BLANK, DCGM_FP64_BLANK and the codes behind each: dcgm_structs.h.
+_BLANK_INT32 = 0x7FFFFFF0
 _BLANK_INT64 = 0x7FFFFFFFFFFFFFF0
 _BLANK_FP64 = 140737488355328
 
@@ -33,7 +34,9 @@ def is_blank(found: Number | None) -> bool:
     if found is None:
         return True
     # A float near 2^63 has lost the last digits of the code.
-    return found >= _BLANK_INT64 - 512 or _BLANK_FP64 <= found < _BLANK_FP64 + 16
+    return found >= _BLANK_INT64 - 512 or any(
+        blank <= found < blank + 16 for blank in (_BLANK_INT32, _BLANK_FP64)
+    )
 
 
 def _kept(name: str, spelling: str | None) -> tuple[str, Number]:
@@ -43,7 +46,9 @@ def _kept(name: str, spelling: str | None) -> tuple[str, Number]:
     known = unit(spelling)
     if known is None or key(name).endswith(f"_{known.suffix}"):
         return key(name), known.factor if known else 1
-    return f"{key(name)}_{known.suffix}", known.factor
+    # PCIE_TX_BYTES are bytes/s: their unit is in the name only in part.
+    named = key(name).removesuffix("_bytes" if known.suffix == "bytes_per_s" else "")
+    return f"{named}_{known.suffix}", known.factor
 
 
 @lru_cache(maxsize=4096)
@@ -63,8 +68,8 @@ def parse_dcgm_exporter(text: str) -> Extract:
     (null where the label is empty or absent), `labels` (the rest) and `fields`: DCGM's names
     without the prefix in lower case, with units: `sm_clock_mhz`, `power_usage_watts`,
     `gpu_util_percent`, `fb_used_bytes`, `gr_engine_active_ratio`, `pcie_tx_bytes_per_s`. DCGM's
-    codes for a missing value (9223372036854775792 and the next, 140737488355328 and the next) are
-    null. `entities` is null where the scrape has no series of DCGM.
+    codes for a missing value (2147483632, 9223372036854775792, 140737488355328 and the next ones)
+    are null. `entities` is null where the scrape has no series of DCGM.
 
     Raises:
         ParseError: there is no series at all.

@@ -61,8 +61,10 @@ def parse_csv(text: str) -> Extract:
                 whole[-1] = ""
             if whole is None:
                 skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
+            elif not _is_own(row_of := _row(columns, whole), columns, whole):
+                skipped.append(Skipped(line, "a cell without the unit of its column"))
             else:
-                rows.append(_row(columns, whole))
+                rows.append(row_of)
     rows = [*_without_heading(loose), *rows]
     if not rows and error is None and columns is None:
         raise foreign("nvidia-smi csv", "heading line and no row of cells")
@@ -95,6 +97,14 @@ def _fit(cells: list[str], columns: list[Column]) -> list[str] | None:
 
 def _row(columns: list[Column], cells: list[str]) -> dict[str, Any]:
     return {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}
+
+
+def _is_own(row: dict[str, Any], columns: list[Column], cells: list[str]) -> bool:
+    """Return whether cells under headings with units are numbers or missing."""
+    return None not in row.values() or not any(
+        each.spelling and row[each.key] is None and not is_missing(cell)
+        for each, cell in zip(columns, cells, strict=True)
+    )
 
 
 def _unit_of(cell: str) -> str | None:

@@ -1,5 +1,6 @@
 """nvidia-smi dmon and pmon."""
 
+import re
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import Column, make_column, says_failure
@@ -7,6 +8,12 @@ from servemap.parsers.cells import key
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
+
+_TYPE = re.compile(r"[CGM](?:\+[CGM])*")
+# The index of the GPU, or the form of the date before it (-o D).
+_FIRST_UNITS = ("idx", "yyyymmdd", "hh:mm:ss")
+_MOST_GPUS = 1000
+_TEXTS = ("command", "name", "date", "time")
 
 
 def parse_dmon(text: str) -> Extract:
@@ -56,8 +63,8 @@ def parse_dmon(text: str) -> Extract:
             cells[-1] = ""
         found = {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}
         identity = (found.get("gpu"), found.get("pid"))
-        if not isinstance(identity[0], int):
-            skipped.append(Skipped(line, "no number of a GPU"))
+        if not _is_index(identity[0]) or not all(map(_is_own, found.items())):
+            skipped.append(Skipped(line, "no row of a GPU"))
             continue
         if identity in seen:
             tick, seen = tick + 1, set()
@@ -68,12 +75,24 @@ def parse_dmon(text: str) -> Extract:
     return Extract({"rows": rows}, skipped)
 
 
+def _is_index(gpu: Any) -> bool:
+    return isinstance(gpu, int) and 0 <= gpu < _MOST_GPUS
+
+
+def _is_own(cell: tuple[str, Any]) -> bool:
+    """Return whether a value is one that its column may hold; another tool's row has others."""
+    name, found = cell
+    if name == "type":
+        return found is None or _TYPE.fullmatch(str(found)) is not None
+    return name in _TEXTS or not isinstance(found, str)
+
+
 def _words(row: str) -> list[str]:
     return [word.strip() for word in row.split(",")] if "," in row else row.split()
 
 
 def _dmon_columns(names: list[str], units: list[str]) -> list[Column]:
-    if len(units) != len(names):
+    if len(units) != len(names) or units[0].casefold() not in _FIRST_UNITS:
         return []
     # dmon writes MB for MiB, as its sums with `nvidia-smi -q` show.
     return [

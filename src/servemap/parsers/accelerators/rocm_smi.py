@@ -61,6 +61,7 @@ def parse_rocm_smi(text: str) -> Extract:
 def _rocm_lines(text: str, skipped: list[Skipped]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the fields of each csv row, and of each line `GPU[0] : NAME: VALUE`."""
     heading: list[str] = []
+    columns: list[str] = []
     sensor: str | None = None
     unended = cut_line(text)
     for line, row in numbered(text):
@@ -68,8 +69,8 @@ def _rocm_lines(text: str, skipped: list[Skipped]) -> Iterator[tuple[str, dict[s
         if line == unended:
             skipped.append(Skipped(line, "a line without its end"))
         elif words[0] in ("GPU", "Device") and "SCLK" in words:
-            sensor = _sensor(row) or "Temperature (C)"
-        elif sensor and words[0].isdecimal() and (found := _concise(words, sensor)):
+            sensor, columns = _sensor(row) or "Temperature (C)", _columns(words)
+        elif sensor and words[0].isdecimal() and (found := _concise(words, columns, sensor)):
             yield f"card{words[0][:9]}", found
         elif sensor and row.lstrip().startswith("("):
             sensor = _sensor(row) or sensor
@@ -83,8 +84,15 @@ def _rocm_lines(text: str, skipped: list[Skipped]) -> Iterator[tuple[str, dict[s
             skipped.append(Skipped(line, "no row of a card"))
 
 
-# The last columns of the table that rocm-smi prints without options, each of one word.
-_CONCISE = ("SCLK", "MCLK", "Fan", "Perf", "PwrCap", "VRAM%", "GPU use (%)")
+def _columns(words: list[str]) -> list[str]:
+    """Return the last columns of rocm-smi's table, of one word a cell; they vary by version."""
+    columns: list[str] = []
+    for word in words[words.index("SCLK") :]:
+        if word == "OD":
+            columns[-1] += " OD"
+        else:
+            columns.append("GPU use (%)" if word == "GPU%" else word)
+    return columns
 
 
 def _sensor(row: str) -> str | None:
@@ -94,12 +102,12 @@ def _sensor(row: str) -> str | None:
     return "Temperature (Sensor edge) (C)" if "Edge" in row else None
 
 
-def _concise(words: list[str], sensor: str) -> dict[str, str] | None:
-    """Return the fields of a row of rocm-smi's table; the columns before SCLK vary by version."""
-    lead, tail = words[1 : -len(_CONCISE)], words[-len(_CONCISE) :]
-    if len(tail) < len(_CONCISE) or not tail[-1].endswith(("%", "N/A")):
+def _concise(words: list[str], columns: list[str], sensor: str) -> dict[str, str] | None:
+    """Return the fields of a row of rocm-smi's table; before SCLK a cell may have many words."""
+    lead, tail = words[1 : -len(columns)], words[-len(columns) :]
+    if len(lead) < 2 or not tail[-1].endswith(("%", "N/A")):
         return None
-    found = dict(zip(_CONCISE, tail, strict=True))
+    found = dict(zip(columns, tail, strict=True))
     heat = next((word for word in lead if re.fullmatch(r"[0-9.]{1,8}°?[cC]", word)), None)
     power = next((word for word in lead if re.fullmatch(r"[0-9.]{1,8}W", word)), None)
     found[sensor] = heat or "N/A"

@@ -1,5 +1,6 @@
 """xpu-smi: the table of version 2, discovery and stats, and dump as csv."""
 
+import re
 from typing import Any
 
 from servemap.parsers.accelerators.boxes import read_boxes
@@ -9,6 +10,9 @@ from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.records import Skipped
 
+# Cards of several tiles have a value each: `Tile 0: 12, Tile 1: 5`, `Tile 0: 0, total: 0`.
+_PART = r"(?:Tile [0-9]{1,3}|total): [^,;:]{0,40}"
+_TILES = re.compile(rf"{_PART}(?:[,;] ?{_PART}){{0,63}}")
 # Fields that hold digits and are no numbers.
 _TEXT = ("uuid", "serial_number", "pci_bdf_address", "bdf_address", "device_name", "vendor_name")
 
@@ -18,8 +22,9 @@ def parse_xpu_smi(text: str) -> Extract:
 
     The table of xpu-smi 2 as `nvidia-smi-table`, with `level_zero_version`. discovery and stats
     give `devices`: one each, `device_id` and the fields as printed with units: `device_name`,
-    `gpu_utilization_percent`, `gpu_power_watts`, `gpu_memory_used_bytes`. dump gives `rows`, one a
-    line: `timestamp` as printed, `deviceid`, and the columns in the same way.
+    `gpu_utilization_percent`, `gpu_power_watts`, `gpu_memory_used_bytes`; of a card of several
+    tiles each is {`tile_0`: value}. dump gives `rows`, one a line: `timestamp` as printed,
+    `deviceid`, and the columns in the same way.
 
     Raises:
         ParseError: there is neither such a table, nor a heading with DeviceId, nor a message.
@@ -60,6 +65,10 @@ def parse_xpu_smi(text: str) -> Extract:
 def _field(name: str, cell: str) -> tuple[str, Any]:
     if key(name) in _TEXT or key(name) == "timestamp":
         return key(name), None if is_missing(cell) else cell
+    if _TILES.fullmatch(cell):
+        parts = [part.partition(": ") for part in re.split(r"[,;] ?", cell)]
+        values = {key(label): headed(name, value)[1] for label, _, value in parts}
+        return headed(name, "")[0], values
     return headed(name, cell)
 
 

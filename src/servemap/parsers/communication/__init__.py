@@ -19,12 +19,14 @@ KINDS: tuple[Kind, ...] = (
         "all_reduce_perf, all_gather_perf, reduce_scatter_perf, alltoall_perf, "
         "all_reduce_perf -J FILE",
         "src/common.cu and src/util.cu of nccl-tests 2.0 to 2.19, src/common.cu of rccl-tests",
+        reads_labels=True,
     ),
     Kind(
         "nccl-log",
         parse_nccl_log,
         "NCCL_DEBUG=INFO PROGRAM",
         "src/debug.cc, src/init.cc, src/graph and src/transport of NCCL 2.4 to 2.31 and of RCCL",
+        reads_labels=True,
     ),
     Kind(
         "p2p-bandwidth",

@@ -66,9 +66,14 @@ def parse_nvbandwidth(text: str) -> Extract:
             tests[-1]["matrices"].append(_described(text_of, current))
         elif tests and (summary := _SUMMARY.fullmatch(text_of)):
             _summarise(tests[-1], summary)
+            current = None
         elif current is not None and current.columns is None:
             current.columns = text_of.split()
-        elif current is not None and (values := read_row(text_of, current.columns)):
+        elif (
+            current is not None
+            and (values := read_row(text_of, current.columns))
+            and values[0].isdecimal()
+        ):
             current.rows.append(values[0])
             current.values.append(values[1])
             tests[-1]["status"] = "passed"

@@ -24,6 +24,7 @@ _DEVICE = re.compile(
     r"(?:, pciDomainID: ?([0-9a-f]{1,8}))?"
 )
 _ACCESS = re.compile(r"Device=(\d{1,4}) (CAN|CANNOT) Access Peer Device=(\d{1,4})")
+_OTHER_TITLE = ("(GB/s)", "(us)", "(ns)")
 _REMARKS = ("***NOTE", "NOTE:", "So you can see", "[P2P", "[./", "Note:")
 
 
@@ -48,6 +49,7 @@ def parse_p2p_bandwidth(text: str) -> Extract:
     title: str | None = None
     corner: str | None = None
     current: Matrix | None = None
+    others = False
 
     def close() -> None:
         if current is not None and current.rows:
@@ -57,14 +59,20 @@ def parse_p2p_bandwidth(text: str) -> Extract:
         plain = row.lstrip("# \t")
         if "Matrix" in plain and _TITLE.fullmatch(plain):
             close()
-            title, corner, current = plain, None, None
-        elif found := _CORNER.fullmatch(plain):
+            title, corner, current, others = plain, None, None, False
+        elif (found := _CORNER.fullmatch(plain)) and (
+            found[1] == "D\\D" or column_labels(found[2])
+        ):
             close()
             # Only a latency has a second matrix, timed by the CPU, under the same title.
             if current is not None and (corner, found[1]) != ("GPU", "CPU"):
                 title = None
             corner, current = found[1], Matrix(column_labels(found[2]))
-        elif plain[:1].isdecimal() and (values := _values(plain, current)):
+        elif (
+            plain[:1].isdecimal()
+            and (current or not others)
+            and (values := _values(plain, current))
+        ):
             current = current or Matrix()
             current.rows.append(values[0])
             current.values.append(values[1])
@@ -75,6 +83,10 @@ def parse_p2p_bandwidth(text: str) -> Extract:
         elif found := _ACCESS.fullmatch(plain):
             possible = found[2] == "CAN"
             access.append({"from": int(found[1]), "to": int(found[3]), "possible": possible})
+        elif plain.endswith(_OTHER_TITLE):
+            close()
+            title, corner, current, others = None, None, None, True
+            skipped.append(Skipped(line, "a table of another program"))
         elif not plain.startswith(_REMARKS) and plain:
             skipped.append(Skipped(line, "no line of p2pBandwidthLatencyTest"))
     close()

@@ -37,6 +37,7 @@ def parse_iostat(text: str) -> Extract:
     columns: list[Column] = []
     right_edge = 0
     part: str | None = None
+    at = 0
 
     def report(for_part: str) -> dict[str, Any]:
         if not reports or for_part in reports[-1]["has"]:
@@ -54,7 +55,9 @@ def parse_iostat(text: str) -> Extract:
             part, columns = "cpu", [column(word) for word in words[1:]]
         elif _DEVICE_COLUMNS.intersection(words) and all(number(word) is None for word in words):
             right_edge = len(row)
-            part, columns = "devices", [column(word) for word in words[1:]]
+            # -h puts the device last.
+            at = -1 if words[-1] == "Device" else 0
+            part, columns = "devices", [column(word) for word in words if word != words[at]]
             report("devices")
         elif line == unended and len(row) < right_edge:
             skipped.append(Skipped(line, "a line without its end"))
@@ -67,7 +70,12 @@ def parse_iostat(text: str) -> Extract:
             report("cpu")["cpu"] = _values(columns, words)
             part = None
         elif part == "devices" and len(words) == len(columns) + 1:
-            reports[-1]["devices"][words[0]] = _values(columns, words[1:])
+            name = words.pop(at)
+            values = _values(columns, words)
+            if name[:1].isdecimal() or None in values.values():
+                skipped.append(Skipped(line, "no row of a device"))
+            else:
+                reports[-1]["devices"][name] = values
         else:
             skipped.append(Skipped(line, "no row of a report, or cut"))
     if not reports and part is None:

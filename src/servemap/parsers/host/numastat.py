@@ -9,6 +9,8 @@ from servemap.parsers.records import Skipped
 
 _HEADING = re.compile(r"(?:PID\s+)?(?:\s*node ?[0-9]+)+(?:\s+total)?", re.IGNORECASE)
 _NODE = re.compile(r"node ?([0-9]+)|total", re.IGNORECASE)
+# A counter or a kind of memory of one word, or a process as PID (NAME).
+_LABEL = re.compile(r"[A-Za-z][\w()]{0,60}|[0-9]{1,10} \(.{1,200}")
 _RULE = re.compile(r"[\s-]+")
 # numastat(8): "MBs" are of 1048576 bytes.
 _MB = 1048576
@@ -58,9 +60,11 @@ def _read_row(row: str, nodes: dict[str, dict[str, Number | None]], in_mb: bool)
     if not nodes:
         return "no heading before it"
     words = row.split()
-    label = key(" ".join(words[: -len(nodes)]))
+    printed = " ".join(words[: -len(nodes)])
+    label = key(printed)
     values = [found for found in map(number, words[-len(nodes) :]) if found is not None]
-    if not label or len(values) < len(nodes):
+    known = _LABEL.fullmatch(printed) and (in_mb or not any(isinstance(v, float) for v in values))
+    if not label or not known or len(values) < len(nodes):
         return "no row of this table, or cut"
     for node, value in zip(nodes.values(), values, strict=True):
         if in_mb:

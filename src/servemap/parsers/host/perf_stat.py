@@ -98,7 +98,7 @@ def _csv_event(fields: list[str], at: int, mark: str) -> Event | None:
     named = fields[at + 2 : end]
     noise = number(named.pop()[:-1]) if len(named) > 1 and named[-1].endswith("%") else None
     event = mark.join(named)
-    if not event.strip() or (end is None and len(fields) > at + 3):
+    if not event.strip()[:1].isalpha() or (end is None and len(fields) > at + 3):
         return None
     lead = fields[:at]
     time = number(lead[0]) if lead and _SECONDS.fullmatch(lead[0]) else None
@@ -114,7 +114,8 @@ def _csv_event(fields: list[str], at: int, mark: str) -> Event | None:
         running_ns=int(rest[0][:20]) if rest else None,
         running_percent=number(rest[1]) if rest else None,
         noise_percent=noise,
-        metric=number(rest[2]) if len(rest) > 2 else None,
+        # perf writes 0 where it derives nothing, as of an event that was not counted.
+        metric=number(rest[2]) if len(rest) > 2 and number(fields[at]) is not None else None,
         metric_unit=metric_unit,
     )
 
@@ -147,6 +148,7 @@ def _read_json(text: str) -> Extract:
         if not isinstance(row.get("event"), str):
             skipped.append(Skipped(line, "no event"))
             continue
+        counted = _plain(row.get("counter-value")) is not None
         instance = next((row[name] for name in ("cpu", "core", "socket", "die", "node", "thread")
                          if isinstance(row.get(name), str)), None)  # fmt: skip
         events.append(
@@ -159,8 +161,9 @@ def _read_json(text: str) -> Extract:
                 running_ns=_plain(row.get("event-runtime")),
                 running_percent=_plain(row.get("pcnt-running")),
                 noise_percent=_plain(row.get("variance")),
-                # perf writes 0 where it derives nothing.
-                metric=_plain(row.get("metric-value")) if row.get("metric-unit") else None,
+                metric=_plain(row.get("metric-value"))
+                if row.get("metric-unit") and counted
+                else None,
                 metric_unit=row.get("metric-unit") or None,
             )
         )

@@ -41,7 +41,8 @@ def parse_sadf(text: str) -> Extract:
     for line, row in numbered(text):
         cells = [cell.strip() for cell in row.split(";" if ";" in row else "\t")]
         if row.startswith("#"):
-            names = [cells[0].lstrip("# "), *cells[1:]]
+            # `[...]` stands behind the columns that come again for each device (-h).
+            names = [cells[0].lstrip("# "), *(cell.removesuffix("[...]") for cell in cells[1:])]
             if tuple(names[:3]) == _HEAD:
                 headings = tuple(names[3:])
                 tables.setdefault(headings, {

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from servemap.model.errors import ParseError
-from servemap.parsers.cells import number
+from servemap.parsers.cells import is_missing
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.host.sysstat_columns import (
@@ -22,6 +22,9 @@ Row = dict[str, Any]
 
 _HOST = re.compile(r"(\S+) (\S+) \(([^)]*)\)\s+(\S+)(?:\s+(_\S+_))?(?:\s+\(([0-9]+) CPUs?\))?")
 _RESTART = re.compile(r"LINUX[ -]RESTART(?:\s+\(([0-9]+) CPUs?\))?")
+_EPOCH = re.compile(r"[0-9]{9,11}")
+# One word of letters; what a launcher puts before lines has digits, blanks or hyphens.
+_AVERAGE = re.compile(r"[^\W\d_]{2,20}\.?[:：]")
 _FREE_TEXT = "Command"
 
 
@@ -33,9 +36,10 @@ class _Tables:
         self.columns: list[Column] = []
         self.open: dict[str, Any] | None = None
         self.right_edge = 0
+        self.has_epoch = False
 
-    def begin(self, headings: list[str], right_edge: int) -> None:
-        self.right_edge = right_edge
+    def begin(self, headings: list[str], right_edge: int, has_epoch: bool = False) -> None:
+        self.right_edge, self.has_epoch = right_edge, has_epoch
         self.columns = [column(heading) for heading in headings]
         names = tuple(headings)
         if names not in self.found:
@@ -54,7 +58,13 @@ class _Tables:
             words = [*words[: width - 1], " ".join(words[width - 1 :])]
         if len(words) != width:
             return f"{len(words)} words under {width} headings"
-        return {each.key: each.read(word) for each, word in zip(self.columns, words, strict=True)}
+        row = {each.key: each.read(word) for each, word in zip(self.columns, words, strict=True)}
+        if None in row.values() and any(
+            row[each.key] is None and not is_missing(word)
+            for each, word in zip(self.columns, words, strict=True)
+        ):
+            return "a cell that is no value of its column"
+        return row
 
 
 def read_tables(kind: str, text: str) -> Extract:
@@ -76,7 +86,7 @@ def read_tables(kind: str, text: str) -> Extract:
             continue
         is_epoch = words[0] == "#" and len(words) > 2
         if is_epoch:
-            tables.begin(words[2:], len(row))
+            tables.begin(words[2:], len(row), has_epoch=True)
             continue
         time = leading_time(words)
         rest = words[time[1] :] if time else words
@@ -86,7 +96,7 @@ def read_tables(kind: str, text: str) -> Extract:
             comments.append({"time": time[0], "comment": " ".join(rest[1:])})
         elif time and is_heading(rest):
             tables.begin(rest, len(row))
-        elif time or (words[0].isdecimal() and 9 <= len(words[0]) <= 11 and tables.open):
+        elif time or (tables.has_epoch and _EPOCH.fullmatch(words[0])):
             found = tables.read(rest if time else words[1:])
             if isinstance(found, str):
                 skipped.append(Skipped(line, found))
@@ -119,7 +129,7 @@ def read_tables(kind: str, text: str) -> Extract:
 
 def _average(words: list[str]) -> list[str]:
     """Return the words behind `Average:` in whatever language; none if the line is no average."""
-    if words[0].endswith((":", "：")) and len(words[0]) > 2 and number(words[0][:-1]) is None:
+    if _AVERAGE.fullmatch(words[0]):
         return words[1:]
     return words[2:] if len(words) > 2 and words[1] == ":" and words[0].isalpha() else []
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from servemap.parsers.cells import is_missing, key, number, scaled
+from servemap.parsers.cells import Number, is_missing, key, number, scaled
 
 
 @cache
@@ -33,21 +33,37 @@ def _text(cell: str) -> str | None:
     return None if is_missing(cell) else cell
 
 
+# --human writes sizes so, and percentages with their sign (cprintf_unit of sysstat's common.c).
+_HUMAN = {"B": 1, "s": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+def _bytes(cell: str, factor: int) -> Number | None:
+    """Return the bytes of a cell, which is in units of `factor` bytes unless it names its own."""
+    own = _HUMAN.get(cell[-1:])
+    return scaled(number(cell), factor) if own is None else scaled(number(cell[:-1]), own)
+
+
+def _percent(cell: str) -> Number | None:
+    return number(cell.removesuffix("%"))
+
+
 @lru_cache(maxsize=4096)
 def column(heading: str) -> Column:
     """Return how a column is read: `%usr` as `usr_percent`, `rxkB/s` as `rx_bytes_per_s`."""
     known = table()["columns"].get(heading)
     if known is not None:
         name, factor = known
+        if name.endswith(("_bytes", "bytes_per_s")):
+            return Column(name, lambda cell: _bytes(cell, factor))
         return Column(name, number if factor == 1 else lambda cell: scaled(number(cell), factor))
     if heading == "Command":
         return Column(key(heading), str)
     if heading in table()["text"]:
         return Column(key(heading), _text)
     if heading.startswith("%"):
-        return Column(f"{key(heading)}_percent", number)
+        return Column(f"{key(heading)}_percent", _percent)
     if kilobytes := _KILOBYTES.fullmatch(heading):
-        return Column(f"{kilobytes[1]}_bytes", lambda cell: scaled(number(cell), 1024))
+        return Column(f"{kilobytes[1]}_bytes", lambda cell: _bytes(cell, 1024))
     if heading.endswith("/s"):
         return Column(f"{key(heading.removesuffix('/s'))}_per_s", number)
     return Column(key(heading), number)

@@ -31,14 +31,22 @@ def parse_ethtool_statistics(text: str) -> Extract:
     """
     blocks: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
+    has_heading = False
     for line, row in ended(text, skipped):
         word = row.strip()
         if word.endswith(":") and (heading := _STATISTICS.fullmatch(word)):
             blocks.append({"interface": heading[1] or heading[2], "counters": {}})
+            has_heading = True
             continue
         name, _, said = word.rpartition(":")
         count = said.strip()
-        if not name or len(name) > _LONGEST or not _COUNT.fullmatch(count):
+        # Below its heading ethtool indents every counter.
+        if (
+            not name
+            or (has_heading and not row[:1].isspace())
+            or len(name) > _LONGEST
+            or not _COUNT.fullmatch(count)
+        ):
             skipped.append(Skipped(line, "no counter with a value"))
             continue
         if not blocks:
@@ -95,10 +103,15 @@ def _finished(interface: dict[str, Any]) -> dict[str, Any]:
         "speed_bits_per_s": read_rate(speed) if speed else None,
         "duplex": None if duplex is None or "Unknown" in duplex else duplex,
         "port": port,
-        "link": _YES_NO.get(_text(settings.get("link_detected")) or ""),
-        "autonegotiation": _YES_NO.get(_text(settings.get("auto_negotiation")) or ""),
+        "link": _flag(settings.get("link_detected")),
+        "autonegotiation": _flag(settings.get("auto_negotiation")),
         "settings": settings,
     }
+
+
+def _flag(setting: Any) -> bool | None:
+    """Return what a setting says first: newer versions add a reason, `no (No cable)`."""
+    return _YES_NO.get((_text(setting) or "").partition(" ")[0])
 
 
 def _text(setting: Any) -> str | None:

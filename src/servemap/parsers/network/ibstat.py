@@ -45,7 +45,7 @@ def parse_ibstat(text: str) -> Extract:
             ports.append({"port": int(port[1]), "attributes": {}})
         elif word.startswith(("ibpanic:", "ibwarn:")):
             skipped.append(Skipped(line, "the tool's own complaint"))
-        elif (found := _FIELD.fullmatch(word)) and devices:
+        elif (found := _FIELD.fullmatch(word)) and devices and row[:1].isspace():
             (ports or devices)[-1]["attributes"][key(found[1])] = found[2]
         elif host := _HOST.fullmatch(word):
             hosts.append({"host": host[1], "system_image_guids": []})

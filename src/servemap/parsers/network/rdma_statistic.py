@@ -10,7 +10,7 @@ from servemap.parsers.jsonvalues import integer, is_json, items, mapping, string
 from servemap.parsers.records import Skipped
 
 _LINK = re.compile(r"([\w.-]{1,64})/(\d{1,4}|-)")
-_NAME = re.compile(r"[A-Za-z_][\w.-]{0,99}")
+_NAME = re.compile(r"[a-z_][\w.-]{0,99}")
 _COUNT = re.compile(r"\d{1,20}")
 
 
@@ -39,14 +39,19 @@ def parse_rdma_statistic(text: str) -> Extract:
             port = None if named[2] == "-" else int(named[2])
             links.append({"device": named[1], "port": port, "counters": {}})
             words = words[2:]
-        elif words[0] == "link" or not links:
-            skipped.append(Skipped(line, "no link"))
+        elif words[0] == "link" or not links or not _are_counters(words):
+            skipped.append(Skipped(line, "no link, or no counters of one"))
             continue
         if left := _read_counters(links[-1]["counters"], words):
             skipped.append(Skipped(line, f"no counter with a value: {' '.join(left[:3])[:80]}"))
     if not links:
         raise foreign("rdma-statistic", "line that begins with link DEVICE/PORT")
     return Extract({"links": links}, skipped)
+
+
+def _are_counters(words: list[str]) -> bool:
+    """Whether a line that names no link has names and values in turn; a last name may be cut."""
+    return all(map(_NAME.fullmatch, words[::2])) and all(map(_COUNT.fullmatch, words[1::2]))
 
 
 def _read_counters(counters: dict[str, int], words: list[str]) -> list[str]:

@@ -31,6 +31,9 @@ _LARGEST_EVENT = 32 << 20
 
 _CUTS_TRIED = 3
 
+_NOTHING = " \t\r\n\0"
+"""What may stand behind a document: blanks, and what a copy tool filled a block with."""
+
 
 class EventArgs(msgspec.Struct, gc=False):
     """The arguments of an event that are looked at."""
@@ -92,6 +95,26 @@ def _is_cut(error: json.JSONDecodeError, length: int) -> bool:
     return error.msg.startswith("Unterminated string") or error.pos >= length - 6
 
 
+def _repaired(value: Any) -> Any:
+    """Return an event without what would cost it: its place and time count, whatever else is odd.
+
+    A correlation that is text becomes a number, or none where it is no number.
+    """
+    if not isinstance(value, dict):
+        return value
+    args = value.get("args")
+    args = args if isinstance(args, dict) else {}
+    correlation = args.get("correlation", -1)
+    if isinstance(correlation, bool) or not isinstance(correlation, int):
+        digits = str(correlation)
+        correlation = int(digits) if digits.isdecimal() and len(digits) < 19 else -1
+    odd = {
+        name: str(value[name]) for name in ("pid", "tid")
+        if name in value and not isinstance(value[name], int | str)
+    }  # fmt: skip
+    return {**value, **odd, "args": {**args, "correlation": correlation}}
+
+
 class EventReader:
     """An iterator over batches of events; what was met is known afterwards.
 
@@ -100,6 +123,7 @@ class EventReader:
         found: whether there was an array of events at all.
         whole: whether that array ended.
         lost_bytes: bytes of events that could not be read.
+        followed: whether something stands behind the whole trace, such as another one.
         skipped: events that are no events, by reason.
     """
 
@@ -109,6 +133,7 @@ class EventReader:
         self.found = False
         self.whole = False
         self.lost_bytes = 0
+        self.followed = False
         self.skipped: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[Batch]:
@@ -117,10 +142,14 @@ class EventReader:
         if not self.found:
             return
         tail: list[bytes] = []
-        wanted = 0
+        wanted = behind = 0
         for piece in pieces:
             if self.whole:
                 tail.append(piece)
+                behind += len(piece)
+                if behind > _LARGEST_HEAD:
+                    self.followed = True
+                    break
                 continue
             if len(rest) + len(piece) < wanted:
                 rest += piece
@@ -138,7 +167,10 @@ class EventReader:
             yield batch
         if not self.whole:
             self.lost_bytes += len(rest.strip())
-        elif not bare:
+        elif bare:
+            rest = b"".join([rest, *tail])
+            self.followed = self.followed or bool(rest.strip(_NOTHING.encode()))
+        else:
             self._read_head(before + b"]" + rest + b"".join(tail))
         if not self.head and not bare:
             self._read_head(before + b"]}")
@@ -225,7 +257,7 @@ class EventReader:
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # numbers such as NaN, and bytes that are no UTF-8, can be had nevertheless
         try:
-            event = msgspec.convert(parse_json(text.decode("utf-8", "replace")), Event)
+            event = msgspec.convert(_repaired(parse_json(text.decode("utf-8", "replace"))), Event)
             return event, msgspec.json.encode(event)
         except msgspec.ValidationError as error:
             reason, _, where = str(error).partition(" - at `$.")
@@ -236,10 +268,13 @@ class EventReader:
 
     def _read_head(self, text: bytes) -> None:
         array = _ARRAY.search(text)
+        plain = text.decode("utf-8", "replace").lstrip()
         try:
-            head = parse_json(text)
-        except ValueError:
+            _, end = json.JSONDecoder().raw_decode(plain)
+            head = parse_json(plain[:end])
+        except (ValueError, RecursionError):
             return
+        self.followed = self.followed or bool(plain[end:].strip(_NOTHING))
         if isinstance(head, dict) and array:
             head.pop("traceEvents", None)
             self.head = head

@@ -250,7 +250,7 @@ def _why_nothing(pieces: TextPieces, reader: EventReader, skipped: Counter[str])
 
 def _lost(pieces: TextPieces, reader: EventReader) -> str:
     if reader.whole and not pieces.lost:
-        return ""
+        return "what stands behind the end of the trace was left out" if reader.followed else ""
     said = [pieces.lost] if pieces.lost else []
     if not reader.whole:
         said.append("the list of events does not end")

@@ -133,6 +133,43 @@ def test_a_packed_file_that_ends_early_says_so(pack: Any, tmp_path: Path) -> Non
     assert trace.rank == 0
 
 
+@pytest.mark.parametrize("bare", [False, True])
+def test_what_stands_behind_a_trace_is_said(bare: bool, tmp_path: Path, monkeypatch: Any) -> None:
+    events = [kernel("k", 1, 2), launch(3, 1, 1)]
+    text = json.dumps(events if bare else document(events)).encode()
+    path = tmp_path / "trace.json"
+    for behind, lost in ((b"", False), (b"\n\0\0", False), (b"\n" + text, True), (b"x", True)):
+        path.write_bytes(text + behind)
+        found = read_kineto(path)
+        assert len(found.events) == 2 and found.rank == (None if bare else 0)
+        assert ("behind the end" in found.lost) is lost
+    # Another document of any length costs no memory.
+    monkeypatch.setattr("servemap.parsers.traces.json_events._LARGEST_HEAD", 1 << 20)
+    path.write_bytes(text + b" " * (3 << 20) + b"x")
+    assert "behind the end" in read_kineto(path).lost
+
+
+@pytest.mark.parametrize(
+    ("odd", "correlation"),
+    [
+        ({"args": {"correlation": "12", "device": 0, "stream": 7}}, 12),
+        ({"args": {"correlation": "x", "device": 0, "stream": 7}}, -1),
+        ({"args": {"correlation": None, "device": 0, "stream": 7}}, -1),
+        ({"args": None}, -1),
+        ({"args": [1]}, -1),
+        ({"pid": None, "args": {}}, -1),
+        ({"tid": 7.5, "args": {}}, -1),
+    ],
+)
+def test_odd_words_around_an_event_cost_no_device_time(
+    odd: dict[str, Any], correlation: int, tmp_path: Path
+) -> None:
+    found = read_kineto(write(tmp_path / "t.json", [{**kernel("k", 1, 2), **odd}, launch(5, 1, 3)]))
+    assert found.skipped == {} and len(found.events) == 2
+    assert int(found.events.end[0] - found.events.start[0]) == 2000
+    assert int(found.events.correlation[0]) == correlation
+
+
 def test_an_event_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("servemap.parsers.traces.stream.PIECE_BYTES", 64)
     monkeypatch.setattr("servemap.parsers.traces.json_events._LARGEST_EVENT", 1000)
