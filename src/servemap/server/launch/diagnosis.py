@@ -25,10 +25,17 @@ class Diagnosis:
     exit: str | None
     """How the rank ended, in words; None where it still runs."""
 
-    def say(self) -> str:
+    @property
+    def told(self) -> Finding | None:
+        """What the log comes down to; None where it names nothing."""
+        return next((f for f in self.findings if f.role != "request"), None)
+
+    def say(self, *, remedy: bool = True) -> str:
         """Return in words what the log comes down to; empty where it tells nothing."""
-        told = next((f for f in self.findings if f.role != "request"), None)
-        words = [f"{told.means.removesuffix('.')} ({told.remedy})"] if told else []
+        words = []
+        if self.told is not None:
+            means = self.told.means.removesuffix(".")
+            words.append(f"{means} ({self.told.remedy})" if remedy else means)
         if self.unknown is not None:
             words.append(self.unknown.say())
         return "; ".join(words)
@@ -81,7 +88,8 @@ def diagnose_ranks(
 
 def why_failed(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
     """Return what a failed start comes down to: what its logs mean, the checks, how it ended."""
-    words = dict.fromkeys(text for one in diagnoses.values() if (text := one.say()))
+    said = (one.say(remedy=False) for one in diagnoses.values())
+    words = dict.fromkeys(text for text in said if text)
     checks = [f"{check.name}: {check.evidence}" for check in failed]
     several = len(diagnoses) > 1
     ends = [
@@ -90,6 +98,12 @@ def why_failed(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
         if one.exit
     ]
     return "; ".join([*words, *checks, *ends])
+
+
+def to_do(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
+    """Return the remedy of a failed start: that of its first check, else what its logs ask for."""
+    known = [one.told.remedy for one in diagnoses.values() if one.told is not None]
+    return failed[0].remedy or " ".join(dict.fromkeys(known)) or "read the log there"
 
 
 def why_lost(context: Context, variant: str, ranks: Mapping[str, Running]) -> list[str]:
