@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from servemap.engines.base import interpreter, on_node
+from servemap.engines.base import interpreter, program
 from servemap.measure.clients.start import ADAPTERS
 from servemap.measure.collect import chosen_collectors
 from servemap.model.campaign import Campaign
@@ -100,7 +100,7 @@ class Wanted:
         """Return what the survey is asked of the environment of each load client of others."""
         return [
             {
-                "python": on_node(client.python, workdir),
+                "python": program(client.python, workdir),
                 "modules": [ADAPTERS[name].package],
                 "root": None,
             }
