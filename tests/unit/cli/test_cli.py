@@ -413,7 +413,7 @@ def test_status_names_the_load_that_a_dead_controller_left(servemap: Any, contex
         finally:
             client.kill()
     assert (
-        "node n1: the load client of baseline/c/r1/attempts/001 still runs, "
-        f"pid {client.pid}; `snakemake` takes it up again" in said
+        f"node n1: the load client of baseline/c/r1/attempts/001: pid {client.pid} still runs; "
+        "`snakemake` takes it up again" in said
     )
     assert "the load client" not in servemap("status")[1]
