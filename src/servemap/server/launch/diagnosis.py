@@ -30,12 +30,20 @@ class Diagnosis:
         """What the log comes down to; None where it names nothing."""
         return next((f for f in self.findings if f.role != "request"), None)
 
-    def say(self, *, remedy: bool = True) -> str:
+    def say(self) -> str:
         """Return in words what the log comes down to; empty where it tells nothing."""
-        words = []
-        if self.told is not None:
-            means = self.told.means.removesuffix(".")
-            words.append(f"{means} ({self.told.remedy})" if remedy else means)
+        return self._join(f" ({self.told.remedy})" if self.told else "")
+
+    def say_with_evidence(self, known: str) -> str:
+        """Return the same with the line that tells it, unless that is in the text `known`.
+
+        Remedies speak of that line: it holds sizes, names, paths.
+        """
+        line = self.told.line if self.told else ""
+        return self._join(f": {line}" if line and line not in known else "")
+
+    def _join(self, after: str) -> str:
+        words = [self.told.means.removesuffix(".") + after] if self.told else []
         if self.unknown is not None:
             words.append(self.unknown.say())
         return "; ".join(words)
@@ -88,9 +96,9 @@ def diagnose_ranks(
 
 def why_failed(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
     """Return what a failed start comes down to: what its logs mean, the checks, how it ended."""
-    said = (one.say(remedy=False) for one in diagnoses.values())
-    words = dict.fromkeys(text for text in said if text)
     checks = [f"{check.name}: {check.evidence}" for check in failed]
+    said = (one.say_with_evidence("; ".join(checks)) for one in diagnoses.values())
+    words = dict.fromkeys(text for text in said if text)
     several = len(diagnoses) > 1
     ends = [
         f"{one.exit} (node {node_id})" if several else one.exit

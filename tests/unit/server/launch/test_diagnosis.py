@@ -56,7 +56,11 @@ def test_a_failed_start_says_what_its_log_asks_for_as_what_is_to_do() -> None:
     one = {"n1": diagnose(log, "vllm", exit_words="it exited with code 127", ready=False)}
     assert "server.python" in to_do(one, [ready])
     assert "server.python" not in why_failed(one, [ready])
-    assert why_failed(one, [ready]).startswith("The server's interpreter, or server.cwd, is not")
+    said = why_failed(one, [ready])
+    assert said.startswith("The server's interpreter, or server.cwd, is not on the node")
+    assert said.count(log.strip()) == 1, "the line that tells it is shown"
+    shown = Check("ready", False, f"the process ended; last line of its log: {log.strip()}")
+    assert why_failed(one, [shown]).count(log.strip()) == 1, "and not twice"
     assert to_do({**one, "n2": one["n1"]}, [ready]) == to_do(one, [ready]), "once for all ranks"
     silent = {"n1": diagnose("hello\n", "vllm", exit_words="it exited with code 1", ready=False)}
     assert to_do(silent, [ready]) == "read the log there"
