@@ -104,6 +104,8 @@ def plan(
     print(cli_show.plan_table(rows))
     print()
     print(cli_show.plan_summary(items, rows, launches, nodes))
+    for patch, source in state.absent_sources(context, items.variants).items():
+        print(f"patch {patch}: {source} is not here; no server that it belongs to can be started")
     if state.without_metadata(context):
         print(
             "\nThese results have no Snakemake metadata (.snakemake was not copied with them): "

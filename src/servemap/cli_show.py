@@ -150,7 +150,7 @@ def left_lines(left: Iterable[LeftServer | NotAsked], now_ns: int) -> str:
 def load_lines(left: Iterable[dict[str, Any]]) -> str:
     """Return what still runs on the nodes for an attempt of a controller that is gone."""
     return "\n".join(
-        f"node {one['node']}: {one['what']} of {one['attempt']} still runs, pid {one['pid']}; "
+        f"node {one['node']}: {one['what']} of {one['attempt']}: pid {one['pid']} still runs; "
         "`snakemake` takes it up again"
         for one in left
     )

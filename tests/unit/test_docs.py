@@ -10,6 +10,7 @@ import typer
 import yaml
 
 from servemap.cli import app
+from servemap.measure.setup import load_context
 from servemap.model.campaign import Campaign
 from servemap.model.checks import check
 
@@ -170,8 +171,10 @@ def test_policies_exist_with_the_defaults_shown(document: str) -> None:
 
 def test_the_examples_of_the_readme_are_campaigns() -> None:
     examples = re.findall(r"^```yaml\n(.*?)^```$", read("README.md"), re.MULTILINE | re.DOTALL)
-    attached, cluster = map(yaml.safe_load, examples)
+    attached, started, cluster = map(yaml.safe_load, examples)
     assert Campaign.model_validate(attached).server.attach
+    own = load_context({**attached, **started})
+    assert not own.server("baseline").attach
     server = {"engine": "llamacpp", **cluster["server"]}
     check(Campaign.model_validate({**attached, **cluster, "server": server}))
 

@@ -183,8 +183,12 @@ def interpreter(server: ServerSpec, python: str, workdir: str) -> str:
     """
     if server.python is None:
         return "python3" if server.container else python
-    outside = "/" in server.python and server.container is None
-    return posixpath.join(workdir, server.python) if outside else server.python
+    return program(server.python, workdir) if server.container is None else server.python
+
+
+def program(name: str, workdir: str) -> str:
+    """Return a program of the spec as the node finds it: by its path, or by its name on PATH."""
+    return posixpath.join(workdir, name) if "/" in name else name
 
 
 def python_env(server: ServerSpec, workdir: str) -> dict[str, str | Secret]:

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from servemap.engines.registry import get_engine
 from servemap.measure.collect import chosen_collectors
 from servemap.model.checks import check
 from servemap.model.load import assemble, parse_campaign
 from servemap.model.plan import Plan
 from servemap.server.context import Context
+from servemap.server.launch.commands import check_commands
 
 
 def load_context(config: dict[str, Any]) -> Context:
@@ -18,4 +20,9 @@ def load_context(config: dict[str, Any]) -> Context:
     campaign = parse_campaign(assemble(config))
     check(campaign)
     chosen_collectors(campaign)
-    return Context(Plan(campaign))
+    context = Context(Plan(campaign))
+    for variant in context.plan.variants:
+        server = context.server(variant)
+        if not server.attach:
+            check_commands(context, variant, server, get_engine(server.engine))
+    return context

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from servemap.model import attempts, results
 from servemap.model.attempts import State, read_json
 from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
 from servemap.model.plan import CaseKey
+from servemap.model.resolve import patch_digest
 from servemap.parsers.values import integer
 from servemap.server.context import Context
 from servemap.server.events import read_events
@@ -46,6 +48,19 @@ def planned_repeats(context: Context, *phases: str) -> list[PlannedRepeat]:
     past = _past_durations(context)
     expected = _expected_durations(context, past)
     return [_planned(context, key, past, expected) for key in context.plan.items(*phases).repeats]
+
+
+def absent_sources(context: Context, variants: Iterable[str]) -> dict[str, str]:
+    """Return {patch: source} of the patches of some variants whose source is not on this machine.
+
+    Their servers are not started; whatever else a campaign plans is measured without them.
+    """
+    return {
+        patch.id: patch.source
+        for variant in variants
+        for patch in context.server(variant).patches
+        if patch.kind != "symlink" and patch_digest(patch) is None
+    }
 
 
 def _planned(

@@ -54,7 +54,7 @@ class FixedCase(CaseBase):
         0, description="Whole waves are repeated until the window is at least this long."
     )
     fallback: Fallback | None = None
-    client: Literal["servemap"] | ClientName = Field(
+    client: Literal["servemap", ClientName] = Field(
         OWN, description="Load client that sends the requests; the campaign's `clients` has it."
     )
 

@@ -58,7 +58,8 @@ def run_tool(argv: List[str], timeout_s: float = TOOL_TIMEOUT_S) -> Dict[str, An
     """
     record: Dict[str, Any] = {"argv": argv}
     if shutil.which(argv[0]) is None:
-        record["error"] = "%s is not on PATH" % argv[0]
+        away = "no such program: %s" if os.sep in argv[0] else "%s is not on PATH"
+        record["error"] = away % argv[0]
         return record
     mark = uuid.uuid4().hex
     try:

@@ -131,17 +131,24 @@ class Job:
             )
         except (OSError, subprocess.SubprocessError) as error:
             words = error.strerror if isinstance(error, OSError) else "no answer in %g s" % PROBE_S
-            self._reasons.append("%s cannot be run: %s: %s" % (client.name, client.probe[0], words))
+            self._missing("cannot be run: %s: %s" % (client.probe[0], words))
             return
         said = done.stdout.decode("utf-8", "replace").strip().splitlines()
         try:
             self._probed = dict(json.loads(said[-1]))
         except (ValueError, TypeError, IndexError):
             said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
-            self._reasons.append(
-                "%s is not in the environment of %s: %s"
-                % (client.name, client.probe[0], said[-1][:PROBE_WORDS])
+            self._missing(
+                "is not in the environment of %s: %s" % (client.probe[0], said[-1][:PROBE_WORDS])
             )
+
+    def _missing(self, what: str) -> None:
+        """Note that there is no such client, in the form of an error for people."""
+        name = self._client.name
+        self._reasons.append(
+            "%s %s\n  where: clients.%s.python\n  remedy: install it there, or name the "
+            "interpreter on the node of the load whose environment has it" % (name, what, name)
+        )
 
     def _run(self) -> None:
         client = self._client

@@ -5,8 +5,8 @@ It reads a request (JSON) from stdin, so that one start of a process answers nea
     {"workdir": PATH, "paths": [PATH...], "ports": [N...], "tools": [NAME...],
      "netdevs": [NAME...], "hcas": [NAME...], "sudo": BOOL, "cards": BOOL,
      "address": NAME or null, "engines": [{"python": PROGRAM, "modules": [NAME...],
-     "root": PATH or null}...], "runtime": {"argv": [WORD...], "images": [NAME...]} or null,
-     "urls": [URL...]}
+     "root": PATH or null}...], "clients": [as engines...],
+     "runtime": {"argv": [WORD...], "images": [NAME...]} or null, "urls": [URL...]}
 
 Every key may be absent. A section that cannot be read is `{"error": REASON}`. Files are read below
 `--root`, so that a copy of another machine's /proc and /sys can be surveyed.
@@ -50,6 +50,9 @@ def survey(request: Dict[str, Any], root: str) -> Dict[str, Any]:
         "address": section(lambda: survey_host.address(address)) if address else None,
         "engines": [
             section(partial(survey_software.engine, **one)) for one in request.get("engines", [])
+        ],
+        "clients": [
+            section(partial(survey_software.engine, **one)) for one in request.get("clients", [])
         ],
         "urls": each(request.get("urls", []), survey_software.get),
     }

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from servemap.measure.status import planned_repeats
+from servemap.measure.status import absent_sources, planned_repeats
 from servemap.model.results import RESULTS
 from servemap.model.server_spec import Container
 from servemap.prepare import judge_fabric, judge_machine, judge_software
-from servemap.prepare.lines import Line, judged, unknown
+from servemap.prepare.lines import Line, judged, ok, some, unknown
 from servemap.prepare.planned_bytes import node_bytes, results_bytes
 from servemap.prepare.survey import Answer, Connector, ask_all
 from servemap.prepare.wanted import Wanted, wanted
@@ -89,7 +89,24 @@ def examine(context: Context, connector: Connector = connect) -> list[Line]:
         for one in heads_first
         for line in node_lines(one, answers[one.spec.id], references, written[one.spec.id])
     ]
-    return [*lines, results_line(results_bytes(written))]
+    return [*lines, *patch_lines(context), results_line(results_bytes(written))]
+
+
+def patch_lines(context: Context) -> Iterator[Line]:
+    """Yield whether the sources of the planned patches are on this machine, where there are any."""
+    variants = context.plan.items().variants
+    planned = {patch.id for name in variants for patch in context.server(name).patches}
+    absent = absent_sources(context, variants)
+    if absent:
+        yield Line(
+            HERE,
+            "patches",
+            "FAIL",
+            f"not here: {some(f'{source} ({patch})' for patch, source in absent.items())}",
+            "give sources as files or folders, relative to the folder that servemap is run from",
+        )
+    elif planned:
+        yield ok(HERE, "patches", some(sorted(planned)))
 
 
 def results_line(planned: int) -> Line:
@@ -154,6 +171,7 @@ def node_checks(
         lambda perf: judge_machine.perf_line(node, perf, mapping(found.get("user"))),
     )
     yield from server_checks(one, found, references, of)
+    yield from client_checks(one, found)
     yield from rail_checks(one, found, references, of)
 
 
@@ -222,13 +240,36 @@ def engines_of(
 
     The name is the same on all nodes; the answer is empty where there is none.
     """
-    wanted = one.engines(DEFAULT_PYTHON, "/")
+    wanted = one.engines(DEFAULT_PYTHON, folder_of(one))
     answers = found.get("engines")
     for number, asked in enumerate(wanted):
         places = [word for word in (asked["python"], asked["root"]) if word]
         name = f"engine {' '.join(places)}" if len(wanted) > 1 else "engine"
         said = isinstance(answers, list) and len(answers) == len(wanted)
         yield name, asked, mapping(answers[number]) if said and answers else {}
+
+
+def folder_of(one: Wanted) -> str:
+    """Return the folder that relative paths of the campaign mean on a node."""
+    return str(Path.cwd()) if one.spec.transport == "local" else "/"
+
+
+def client_checks(one: Wanted, found: Mapping[str, Any]) -> Iterator[Check]:
+    """Yield the check of each load client of others that runs on a node."""
+    node, asked = one.spec.id, one.client_requests(folder_of(one))
+    answers = found.get("clients")
+    said = isinstance(answers, list) and len(answers) == len(asked)
+    for number, (name, request) in enumerate(zip(one.clients, asked, strict=True)):
+        yield (
+            f"client {name}",
+            partial(
+                judged,
+                node,
+                f"client {name}",
+                {"asked": request, "answer": answers[number]} if said and answers else None,
+                partial(judge_software.client_line, node, name),
+            ),
+        )
 
 
 def _engine_line(

@@ -124,7 +124,7 @@ def engine_line(
             node,
             check,
             "FAIL",
-            f"{python}: {found['error']}",
+            f"{python}: {_plain(found['error'], python)}",
             "give as server.python the interpreter on the node that has the engine",
         )
     missing = [name for name, place in found["modules"].items() if place is None]
@@ -149,6 +149,30 @@ def engine_line(
             )
     modules = ", ".join(found["modules"])
     return ok(node, check, f"{modules} in {found.get('executable')}, {found.get('version')}")
+
+
+def client_line(node: str, name: str, found: Mapping[str, Any]) -> Line:
+    """Return whether the interpreter of a load client of others has it.
+
+    Args:
+        node: the node that the load runs on.
+        name: the client.
+        found: `asked`, the request to the survey, and `answer`, what it says.
+    """
+    check, python, answer = f"client {name}", str(found["asked"]["python"]), found["answer"]
+    remedy = f"install it there, or name as clients.{name}.python the interpreter that has it"
+    if "error" in answer:
+        return Line(node, check, "FAIL", f"{python}: {_plain(answer['error'], python)}", remedy)
+    (package,) = found["asked"]["modules"]
+    if answer["modules"].get(package) is None:
+        return Line(node, check, "FAIL", f"{python} has no module {package}", remedy)
+    version = answer["packages"].get(package, "of unknown version")
+    return ok(node, check, f"{package} {version} in {python}")
+
+
+def _plain(error: str, python: str) -> str:
+    """Return why an interpreter gave no answer, without its path, which stands before it."""
+    return error.removeprefix("ValueError: ").removesuffix(f": {python}")
 
 
 def different_packages(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:

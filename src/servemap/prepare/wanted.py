@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from servemap.engines.base import interpreter
+from servemap.engines.base import interpreter, program
+from servemap.measure.clients.start import ADAPTERS
 from servemap.measure.collect import chosen_collectors
 from servemap.model.campaign import Campaign
+from servemap.model.cases import FixedCase
+from servemap.model.clients import ClientSpec
 from servemap.model.plan import Plan
 from servemap.model.resolve import variant_server
 from servemap.model.server_spec import Container, NodeSpec, Secret, ServerSpec
@@ -26,6 +29,7 @@ class Wanted:
         spec: the node.
         servers: the servers of all variants that run on it and that we start.
         model_path: the model as the campaign names it; None where no server of ours runs.
+        clients: load clients of others that planned cases run on it, by name.
         ports: {port: key of the campaign} that have to be free.
         tools: {tool: what needs it}.
         required: tools without which a campaign cannot be measured as planned.
@@ -34,6 +38,7 @@ class Wanted:
     spec: NodeSpec
     servers: tuple[ServerSpec, ...]
     model_path: str | None
+    clients: Mapping[str, ClientSpec]
     ports: Mapping[int, str]
     tools: Mapping[str, tuple[str, ...]]
     required: frozenset[str]
@@ -91,6 +96,17 @@ class Wanted:
             found[server.python, root, *modules] = one
         return list(found.values())
 
+    def client_requests(self, workdir: str) -> list[dict[str, Any]]:
+        """Return what the survey is asked of the environment of each load client of others."""
+        return [
+            {
+                "python": program(client.python, workdir),
+                "modules": [ADAPTERS[name].package],
+                "root": None,
+            }
+            for name, client in self.clients.items()
+        ]
+
     def model_on(self, node: Node) -> str | None:
         """Return the absolute path of the model on the node."""
         if self.model_path is None:
@@ -117,6 +133,7 @@ class Wanted:
                 sys.executable if node.here else REMOTE_PYTHON,
                 str(Path.cwd()) if node.here else "/",
             ),
+            "clients": self.client_requests(str(Path.cwd()) if node.here else "/"),
             "runtime": {"argv": [*become, min(runtimes)], "images": images} if runtimes else None,
         }
 
@@ -141,7 +158,23 @@ def _of_node(plan: Plan, node: NodeSpec) -> Wanted:
             if len(server.nodes) > 1:
                 ports[server.master_port] = "server.master_port"
     tools, required = _tools(campaign)
-    return Wanted(node, servers, campaign.model.path if servers else None, ports, tools, required)
+    load_node = campaign.load_node or plan.head
+    return Wanted(
+        spec=node,
+        servers=servers,
+        model_path=campaign.model.path if servers else None,
+        clients=_clients(plan) if node.id == load_node else {},
+        ports=ports,
+        tools=tools,
+        required=required,
+    )
+
+
+def _clients(plan: Plan) -> dict[str, ClientSpec]:
+    """Return the load clients of others that planned cases name."""
+    cases = [plan.cases[case] for _, case, _ in plan.items().repeats]
+    named = {case.client for case in cases if isinstance(case, FixedCase)}
+    return {name: spec for name, spec in plan.campaign.clients.items() if name in named}
 
 
 def _tools(campaign: Campaign) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:

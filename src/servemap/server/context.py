@@ -99,11 +99,15 @@ class Context:
         That is the working directory on this machine. Paths of other machines are absolute, which
         `model.checks` sees to.
         """
-        return str(Path.cwd()) if self.nodes[node_id].here else "/"
+        return str(Path.cwd()) if self._is_here(node_id) else "/"
 
     def python_on(self, node_id: str) -> str:
         """Return the interpreter of a server on a node where the spec names none."""
-        return sys.executable if self.nodes[node_id].here else REMOTE_PYTHON
+        return sys.executable if self._is_here(node_id) else REMOTE_PYTHON
+
+    def _is_here(self, node_id: str) -> bool:
+        """Return whether a node is this machine, for which no transport to it is needed."""
+        return self.node_spec(node_id).transport == "local"
 
     def server(self, variant: str) -> ServerSpec:
         """Return a variant's server spec."""

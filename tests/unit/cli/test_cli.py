@@ -26,6 +26,7 @@ from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import NodeError, ResultsError
 from servemap.model.plan import PhaseItems
+from servemap.model.resolve import _source_digest
 from servemap.nodes.identity import identify
 from servemap.server.context import Context
 from servemap.server.hold.leftover import LeftServer, NotAsked
@@ -98,6 +99,18 @@ def test_plan(servemap: Any, context: Context) -> None:
     code, said = servemap("plan", "phase1", "--configfile", "c.yaml")
     assert "1 need nothing" in said
     assert "no Snakemake metadata" in said
+
+
+def test_a_plan_tells_of_the_patch_whose_source_is_not_here(servemap: Any) -> None:
+    patch = {"id": "mine", "source": "mine.py", "target": "/e/m.py", "root": "/e"}
+    given = campaign(server={**campaign()["server"], "patches": [patch]})
+    Path("c.yaml").write_text(yaml.safe_dump(given))
+    said = "patch mine: mine.py is not here"
+    _source_digest.cache_clear()
+    assert said in servemap("plan", "--configfile", "c.yaml")[1]
+    Path("mine.py").write_text("x = 1\n")
+    _source_digest.cache_clear()
+    assert said not in servemap("plan", "--configfile", "c.yaml")[1]
 
 
 def test_plan_of_a_profile(servemap: Any) -> None:
@@ -400,7 +413,7 @@ def test_status_names_the_load_that_a_dead_controller_left(servemap: Any, contex
         finally:
             client.kill()
     assert (
-        "node n1: the load client of baseline/c/r1/attempts/001 still runs, "
-        f"pid {client.pid}; `snakemake` takes it up again" in said
+        f"node n1: the load client of baseline/c/r1/attempts/001: pid {client.pid} still runs; "
+        "`snakemake` takes it up again" in said
     )
     assert "the load client" not in servemap("status")[1]

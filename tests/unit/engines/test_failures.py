@@ -77,6 +77,7 @@ EXAMPLES = {
     "tokenizer": "OSError: Can't load tokenizer for '/m'. If you were trying",
     "model-files": "OSError: /m does not appear to have a file named config.json",
     "model-weights": "safetensors_rust.SafetensorError: incomplete",
+    "interpreter-missing": "supervise: cannot start the server: [Errno 2] No such file: '/x'",
     "module-missing": "/usr/bin/python3: No module named llamaserve",
     "package-metadata": "PackageNotFoundError: No package metadata was found for vllm",
     "import-broken": "ImportError: /x/_C.so: undefined symbol: _ZN3c10",

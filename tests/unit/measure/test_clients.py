@@ -85,6 +85,12 @@ def test_the_tokenizer_is_the_model_where_none_is_named() -> None:
     assert said["--tokenizer"] == "/w/model"
 
 
+def test_an_interpreter_is_found_by_its_path_or_on_the_nodes_path() -> None:
+    assert ask("aiperf", python="python3.11")["client"]["argv"][0] == "python3.11"
+    assert ask("aiperf", python="python3.11")["client"]["probe"][0] == "python3.11"
+    assert ask("aiperf", python="./python3.11")["client"]["argv"][0] == "/w/./python3.11"
+
+
 @pytest.mark.parametrize(("engine", "backend"), [("sglang", "sglang-oai"), ("vllm", "vllm")])
 def test_sglangs_client_knows_its_own_server(engine: str, backend: str) -> None:
     said = options(ask("sglang-bench", engine)["client"]["argv"])

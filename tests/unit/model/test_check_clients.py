@@ -123,5 +123,6 @@ def test_paths_on_another_machine_are_absolute(key: str) -> None:
 def test_a_client_that_servemap_does_not_know() -> None:
     with pytest.raises(ConfigError, match="guidellm"):
         checked(clients={"guidellm": {"python": "p"}})
-    with pytest.raises(ConfigError, match="client"):
-        checked(client="guidellm")
+    error = refusal(client="guidellm")
+    assert error.where == "configuration, key cases.c.client"
+    assert "must be 'servemap', 'vllm-bench', 'sglang-bench' or 'aiperf'" in error.what

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from servemap.model.errors import parts
 from servemap.onnode.client_lines import LONGEST, Lines
 from servemap.onnode.ident import all_stats, mark_of
 from servemap.onnode.run_client import CLIENT_MARK
@@ -83,7 +84,11 @@ def left(load_id: str) -> list[int]:
 
 
 def test_lines_are_kept_with_the_time_at_which_they_came(tmp_path: Path) -> None:
-    script = "import time; print('start'); time.sleep(0.3); print('x\\rstop 1'); print('stop 2')"
+    # Its processor time at `end` is read from a process that must still be there then.
+    script = (
+        "import time; print('start'); time.sleep(0.3); print('x\\rstop 1'); print('stop 2')\n"
+        "time.sleep(1)"
+    )
     code, said = run(tmp_path, script)
     assert (code, said["status"], said["reasons"]) == (0, "ok", [])
     assert [line["text"] for line in lines(tmp_path)] == ["start", "x", "stop 1", "stop 2"]
@@ -136,7 +141,10 @@ def test_a_client_that_is_killed_is_said_to_be(tmp_path: Path) -> None:
 def test_a_client_that_is_not_there(tmp_path: Path, probe: list[str], words: str) -> None:
     _, said = run(tmp_path, "print('start')", client={"probe": probe})
     assert said["status"] == "failed"
-    assert words in said["reasons"][0]
+    reason = parts(said["reasons"][0])
+    assert words in reason.what
+    assert reason.where == ["clients.vllm-bench.python"]
+    assert reason.remedy, "it is said what to do"
     assert not lines(tmp_path), "it was not started"
 
 

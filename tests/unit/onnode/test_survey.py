@@ -205,7 +205,15 @@ def test_an_interpreter_and_its_modules(tmp_path: Path) -> None:
     assert found["packages"]["pytest"]
     assert without["modules"]["engine"] is None
     (broken,) = survey({"engines": [{**request, "python": "/no/python", "root": None}]})["engines"]
-    assert "not on PATH" in broken["error"]
+    assert broken["error"].endswith("no such program: /no/python")
+
+
+def test_the_environment_of_a_load_client() -> None:
+    (found,) = survey({"clients": [{"python": sys.executable, "modules": ["json"], "root": None}]})[
+        "clients"
+    ]
+    assert found["modules"]["json"]
+    assert survey({})["clients"] == []
 
 
 def test_a_machine_without_any_of_it(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import yaml
 from servemap.engines import embedded
 from servemap.measure.setup import load_context
 from servemap.model.errors import ConnectionLostError
+from servemap.model.resolve import _source_digest
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes.base import Completed, Node
 from servemap.nodes.clock import ClockOffset
@@ -216,8 +217,59 @@ def test_an_interpreter_without_the_engine(two: dict[str, Any], tmp_path: Path) 
     assert "has no module llamaserve" in found["head", "engine"].seen
     two["server"]["python"] = "/no/python"
     found = by_check(examine(load_context(two), nodes_of(tmp_path)))
-    assert "/no/python is not on PATH" in found["worker", "engine"].seen
+    assert found["worker", "engine"].seen == "/no/python: no such program"
     assert "server.python" in found["worker", "engine"].remedy
+
+
+def test_load_clients_of_others_are_looked_for_on_the_node_of_the_load(
+    two: dict[str, Any], tmp_path: Path
+) -> None:
+    two["clients"] = {
+        "vllm-bench": {"python": "/no/python"},
+        "sglang-bench": {"python": sys.executable},
+        "aiperf": {"python": "/not/planned"},
+    }
+    shape = {"isl": 64, "osl": 8, "concurrency": 2}
+    two["cases"] += [{"id": c, "client": c, **shape} for c in ("vllm-bench", "sglang-bench")]
+    two["phases"] = [{"id": "p", "cases": [case["id"] for case in two["cases"]]}]
+
+    def looked_for() -> dict[tuple[str, str], Line]:
+        return by_check(examine(load_context(two), nodes_of(tmp_path)))
+
+    found = looked_for()
+    absent, without = found["head", "client vllm-bench"], found["head", "client sglang-bench"]
+    assert (absent.state, absent.seen) == ("FAIL", "/no/python: no such program")
+    assert "clients.vllm-bench.python" in absent.remedy
+    assert (without.state, without.seen) == ("FAIL", f"{sys.executable} has no module sglang")
+    assert ("head", "client aiperf") not in found, "no planned case names it"
+    two["load_node"], two["server"]["bind"] = "worker", "0.0.0.0"
+    assert ("worker", "client vllm-bench") in looked_for()
+
+
+def test_a_load_client_that_is_there(two: dict[str, Any], tmp_path: Path) -> None:
+    def there(found: dict[str, Any]) -> None:
+        modules, packages = {"vllm": "/v/vllm/__init__.py"}, {"vllm": "0.32.0"}
+        found["clients"] = [{"modules": modules, "packages": packages, "version": "3.11.7"}]
+
+    two["clients"] = {"vllm-bench": {"python": "/v/bin/python"}}
+    two["cases"] = [{"id": "c", "client": "vllm-bench", "isl": 64, "osl": 8, "concurrency": 2}]
+    two["phases"] = [{"id": "p", "cases": ["c"]}]
+    found = by_check(examine(load_context(two), nodes_of(tmp_path, head=there)))
+    assert found["head", "client vllm-bench"].seen == "vllm 0.32.0 in /v/bin/python"
+    assert found["head", "client vllm-bench"].state == "ok"
+
+
+def test_the_source_of_a_patch_that_is_not_here(two: dict[str, Any], tmp_path: Path) -> None:
+    patch = {"id": "mine", "source": "mine.py", "target": "/e/m.py", "root": "/e"}
+    two["server"]["patches"] = [patch]
+    _source_digest.cache_clear()
+    found = by_check(examine(load_context(two), nodes_of(tmp_path)))
+    assert found["(here)", "patches"].state == "FAIL"
+    assert "mine.py (mine)" in found["(here)", "patches"].seen
+    Path("mine.py").write_text("x = 1\n")
+    _source_digest.cache_clear()
+    found = by_check(examine(load_context(two), nodes_of(tmp_path)))
+    assert found["(here)", "patches"].state == "ok"
 
 
 def test_a_port_that_the_runs_own_server_holds(two: dict[str, Any], tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def want(**keys: Any) -> Wanted:
         **{
             "spec": node,
             "servers": (server,),
+            "clients": {},
             "model_path": "/m",
             "ports": {30000: "server.port", 29500: "server.master_port"},
             "tools": {"ip": ("the facts of addresses",), "dcgmi": ("dcgm",)},

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from servemap.engines.base import on_node
+from servemap.engines.base import on_node, program
 from servemap.measure.clients import aiperf, sglang_bench, vllm_bench
 from servemap.measure.clients.base import Adapter, Order, seed_number
 
@@ -46,7 +46,7 @@ def client_spec(
     """
     client = case["client"]
     adapter = ADAPTERS[client["name"]]
-    python = on_node(client["python"], workdir)
+    python = program(client["python"], workdir)
     order = Order(
         url=load["url"],
         endpoint=load["endpoint"],

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from servemap.engines.registry import get_engine
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import (
     ConnectionLostError,
@@ -33,7 +32,6 @@ from servemap.server.hold.lease import (
 from servemap.server.hold.leftover import left_running
 from servemap.server.hold.manifest import check_manifest, write_manifest
 from servemap.server.launch import process
-from servemap.server.launch.commands import check_commands
 from servemap.server.launch.ending import stop_server
 from servemap.server.locks import (
     describe_self,
@@ -76,7 +74,7 @@ def begin(context: Context) -> None:
 def _begin(context: Context) -> None:
     run_dir = context.run_dir
     check_manifest(run_dir, context.plan.campaign)
-    _check_drivable(context)
+    _ = context.nodes  # finds a transport for each
     session = describe_self(
         session=str(uuid.uuid4()), argv=[redact_text(word) for word in sys.argv]
     )
@@ -103,19 +101,6 @@ def _begin(context: Context) -> None:
         )
         _renewers[node_id] = renewer
         renewer.start()
-
-
-def _check_drivable(context: Context) -> None:
-    """Refuse what would fail at each launch: transports and commands that there are none of.
-
-    Raises:
-        ConfigError: names the node, or the key that the engine cannot do.
-    """
-    _ = context.nodes  # finds a transport for each
-    for variant in context.plan.items().variants:
-        server = context.server(variant)
-        if not server.attach:
-            check_commands(context, variant, server, get_engine(server.engine))
 
 
 def _lock_run(context: Context, session: dict[str, Any]) -> TextIO:

@@ -28,7 +28,7 @@ from servemap.server.gates.judge import boot_pids
 from servemap.server.gates.readback import read_back
 from servemap.server.gates.ready import check_ready, probe_marks, wait_ready
 from servemap.server.launch import boots, process
-from servemap.server.launch.diagnosis import diagnose_ranks, why_failed
+from servemap.server.launch.diagnosis import diagnose_ranks, to_do, why_failed
 from servemap.server.launch.ending import finish
 from servemap.server.launch.logs import follow_logs, keep_log
 from servemap.server.launch.node_gates import holders_on, only_ours
@@ -115,7 +115,7 @@ def admit(
     if failed:
         reason = why_failed(diagnoses, failed)
         finish(context, ranks, "failed", reason)
-        raise NotRunError("launch", reason, str(folder), failed[0].remedy or "read the log there")
+        raise NotRunError("launch", reason, str(folder), to_do(diagnoses, failed))
     boots.write_boot(
         context.run_dir,
         replace(

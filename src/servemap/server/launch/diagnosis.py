@@ -25,10 +25,25 @@ class Diagnosis:
     exit: str | None
     """How the rank ended, in words; None where it still runs."""
 
+    @property
+    def told(self) -> Finding | None:
+        """What the log comes down to; None where it names nothing."""
+        return next((f for f in self.findings if f.role != "request"), None)
+
     def say(self) -> str:
         """Return in words what the log comes down to; empty where it tells nothing."""
-        told = next((f for f in self.findings if f.role != "request"), None)
-        words = [f"{told.means.removesuffix('.')} ({told.remedy})"] if told else []
+        return self._join(f" ({self.told.remedy})" if self.told else "")
+
+    def say_with_evidence(self, known: str) -> str:
+        """Return the same with the line that tells it, unless that is in the text `known`.
+
+        Remedies speak of that line: it holds sizes, names, paths.
+        """
+        line = self.told.line if self.told else ""
+        return self._join(f": {line}" if line and line not in known else "")
+
+    def _join(self, after: str) -> str:
+        words = [self.told.means.removesuffix(".") + after] if self.told else []
         if self.unknown is not None:
             words.append(self.unknown.say())
         return "; ".join(words)
@@ -81,8 +96,9 @@ def diagnose_ranks(
 
 def why_failed(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
     """Return what a failed start comes down to: what its logs mean, the checks, how it ended."""
-    words = dict.fromkeys(text for one in diagnoses.values() if (text := one.say()))
     checks = [f"{check.name}: {check.evidence}" for check in failed]
+    said = (one.say_with_evidence("; ".join(checks)) for one in diagnoses.values())
+    words = dict.fromkeys(text for text in said if text)
     several = len(diagnoses) > 1
     ends = [
         f"{one.exit} (node {node_id})" if several else one.exit
@@ -90,6 +106,12 @@ def why_failed(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
         if one.exit
     ]
     return "; ".join([*words, *checks, *ends])
+
+
+def to_do(diagnoses: Mapping[str, Diagnosis], failed: list[Check]) -> str:
+    """Return the remedy of a failed start: that of its first check, else what its logs ask for."""
+    known = [one.told.remedy for one in diagnoses.values() if one.told is not None]
+    return failed[0].remedy or " ".join(dict.fromkeys(known)) or "read the log there"
 
 
 def why_lost(context: Context, variant: str, ranks: Mapping[str, Running]) -> list[str]:

@@ -13,7 +13,6 @@ import pytest
 from servemap.measure.setup import load_context
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import (
-    ConfigError,
     ConnectionLostError,
     LockedError,
     NodeError,
@@ -130,27 +129,6 @@ def test_a_refused_controller_leaves_nothing_of_a_run_that_never_began(
     with pytest.raises(LockedError, match="node n1 is driven by somebody"):
         session.begin(context)
     assert not Path("results/r").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"server": {"engine": "llamacpp", "topology": {"tp": 2}}}, "runs in one process"),
-        ({"server": {"engine": "vllm", "args": {"port": 1}}}, "set from another key"),
-        ({"server": {"engine": "sglang", "args": {"tp": 2}}}, "set from another key"),
-    ],
-)
-def test_what_cannot_be_started_is_refused_before_anything_is_touched(
-    context: Context, change: dict[str, object], said: str
-) -> None:
-    shutil.rmtree(context.run_dir)
-    variants = [{"id": "baseline"}]
-    other = load_context(campaign(**change, variables=[], variants=variants))
-    with pytest.raises(ConfigError, match=said):
-        session.begin(other)
-    session.end(other, "the campaign ended with an error", snakemake_log())
-    assert not Path("results").exists() or not list(Path("results").iterdir())
-    assert not lease_file().parent.exists()
 
 
 def test_an_attached_server_of_any_engine_may_be_measured(context: Context) -> None:

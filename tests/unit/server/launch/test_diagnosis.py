@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from servemap.server.gates.checks import Check
 from servemap.server.launch import process
-from servemap.server.launch.diagnosis import why_lost
+from servemap.server.launch.diagnosis import diagnose, to_do, why_failed, why_lost
 from tests.fakes import FakeNode, campaign, fake_context
 
 CAUSE = "worker 1 died unexpectedly (exit code: -9)\n"
@@ -47,3 +48,21 @@ def test_who_tells_why_a_server_was_lost(
     assert len(said) == len(begins)
     for text, begin in zip(said, begins, strict=True):
         assert text.startswith(begin)
+
+
+def test_a_failed_start_says_what_its_log_asks_for_as_what_is_to_do() -> None:
+    ready = Check("ready", False, "the process ended after 0.1 s")
+    log = "supervise: cannot start the server: [Errno 2] No such file or directory: '/no/python'\n"
+    one = {"n1": diagnose(log, "vllm", exit_words="it exited with code 127", ready=False)}
+    assert "server.python" in to_do(one, [ready])
+    assert "server.python" not in why_failed(one, [ready])
+    said = why_failed(one, [ready])
+    assert said.startswith("The server's interpreter, or server.cwd, is not on the node")
+    assert said.count(log.strip()) == 1, "the line that tells it is shown"
+    shown = Check("ready", False, f"the process ended; last line of its log: {log.strip()}")
+    assert why_failed(one, [shown]).count(log.strip()) == 1, "and not twice"
+    assert to_do({**one, "n2": one["n1"]}, [ready]) == to_do(one, [ready]), "once for all ranks"
+    silent = {"n1": diagnose("hello\n", "vllm", exit_words="it exited with code 1", ready=False)}
+    assert to_do(silent, [ready]) == "read the log there"
+    gate = Check("model", False, "it serves another one", "mend model.name")
+    assert to_do(one, [gate]) == "mend model.name"
