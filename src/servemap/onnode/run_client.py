@@ -119,9 +119,10 @@ class Job:
     def _ask(self) -> None:
         """Ask the client's environment for its version; a client that is not there ends here."""
         client = self._client
-        with tempfile.TemporaryFile(dir=self._out) as out, tempfile.TemporaryFile(
-            dir=self._out
-        ) as err:
+        with (
+            tempfile.TemporaryFile(dir=self._out) as out,
+            tempfile.TemporaryFile(dir=self._out) as err,
+        ):
             try:
                 process = subprocess.Popen(
                     client.probe,

@@ -82,16 +82,30 @@ def file_of(files: Mapping[str, bytes], name: str) -> bytes:
     return data
 
 
+LONGEST_S = 1e9
+"""Thirty years: beyond it nothing is a duration, and in nanoseconds it would not fit 64 bits."""
+MOST = 2**53
+"""Beyond it nothing is a number of tokens."""
+LATEST_NS = 2**62
+"""In the year 2116; beyond it sums of times would not fit 64 bits."""
+
+
 def seconds(value: object) -> float | None:
     """Return a duration; None for what is none, such as a negative one."""
     found = number(value)
-    return found if found is not None and found >= 0 else None
+    return found if found is not None and 0 <= found <= LONGEST_S else None
 
 
 def count(value: object) -> int | None:
     """Return a number of tokens or requests; None for what is none."""
     found = integer(value)
-    return found if found is not None and found >= 0 else None
+    return found if found is not None and 0 <= found <= MOST else None
+
+
+def moment(value: object) -> int | None:
+    """Return a time in epoch ns; None for what is none."""
+    found = integer(value)
+    return found if found is not None and 0 <= found <= LATEST_NS else None
 
 
 def numbers(record: Mapping[str, object]) -> dict[str, float]:

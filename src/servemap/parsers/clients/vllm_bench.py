@@ -94,7 +94,7 @@ def _call(index: int, fields: Mapping[str, Any]) -> ClientCall:
     return ClientCall(
         id=str(index),
         counted=counted,
-        error=None if counted else _last_line(error) or "the server refused it without a word",
+        error=None if counted else _last_line(error) or _without_a_word(ttft_s),
         start_s=seconds(fields.get("start_times")),
         ttft_s=ttft_s if counted else None,
         latency_s=latency_s if counted else None,
@@ -109,3 +109,9 @@ def _last_line(error: str | None) -> str | None:
     """Return the last line of a traceback, which names the error."""
     lines = (error or "").strip().splitlines()
     return lines[-1].strip() if lines else None
+
+
+def _without_a_word(ttft_s: float | None) -> str:
+    """Return why a request without an error is no success: it has no first token, or no number."""
+    refused = "the server refused it without a word"
+    return refused if ttft_s == 0 else "what the client wrote of it is damaged"
