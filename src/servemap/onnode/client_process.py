@@ -1,4 +1,4 @@
-"""A load client of others as a process: started, listened to, ended in bounded time, its use of time.
+"""A load client of others as a process: started, listened to, ended; what time it used.
 
 Whatever it does, each wait in here ends at a deadline or at once when somebody asks for it.
 """
