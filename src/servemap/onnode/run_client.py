@@ -12,6 +12,7 @@ Exit codes as of `bench`: 0 done, 1 the client did not do its job, 2 refused inp
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -119,10 +120,10 @@ class Job:
     def _ask(self) -> None:
         """Ask the client's environment for its version; a client that is not there ends here."""
         client = self._client
-        with (
-            tempfile.TemporaryFile(dir=self._out) as out,
-            tempfile.TemporaryFile(dir=self._out) as err,
-        ):
+        with contextlib.ExitStack() as stack:
+            out, err = (
+                stack.enter_context(tempfile.TemporaryFile(dir=self._out)) for _ in range(2)
+            )
             try:
                 process = subprocess.Popen(
                     client.probe,
