@@ -1,7 +1,7 @@
 """What the result files of a load client of others say, in one form for all of them."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from servemap.model.errors import ParseError
 from servemap.parsers.values import integer, number
@@ -80,6 +80,33 @@ def file_of(files: Mapping[str, bytes], name: str) -> bytes:
     if not data.strip():
         raise ParseError(f"the client left an empty {name}", name, REMEDY)
     return data
+
+
+def lists_of(
+    record: Mapping[str, Any], needed: Sequence[str], more: Sequence[str], where: str
+) -> dict[str, list[Any]]:
+    """Return the lists of a result that have one entry a request, by name.
+
+    Args:
+        record: the result.
+        needed: those without which it says nothing of single requests.
+        more: those that not every version writes.
+        where: the file.
+
+    Raises:
+        ParseError: one that is needed is missing, or their lengths differ.
+    """
+    found = {name: record.get(name) for name in (*needed, *more)}
+    lists = {name: values for name, values in found.items() if isinstance(values, list)}
+    missing = [name for name in needed if name not in lists]
+    if missing:
+        raise ParseError(
+            f"the result holds no single requests: {', '.join(missing)} is missing", where, REMEDY
+        )
+    if len({len(values) for values in lists.values()}) > 1:
+        said = ", ".join(f"{len(values)} {name}" for name, values in lists.items())
+        raise ParseError(f"the lists of the result differ in length: {said}", where, REMEDY)
+    return lists
 
 
 LONGEST_S = 1e9
