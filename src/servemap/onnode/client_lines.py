@@ -32,7 +32,9 @@ class Lines:
         self._last = ""
         self._epoch_ns = epoch_ns
         self._patterns = {name: re.compile(pattern) for name, pattern in patterns.items()}
-        self._file = open(os.path.join(out, "lines.jsonl"), "wb")  # noqa: SIM115 - closed by close()
+        # Unbuffered: what was said before we are killed is evidence.
+        path = os.path.join(out, "lines.jsonl")
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by close()
         self._problem: Optional[str] = None
         self._pipe = -1
         self._left = b""

@@ -169,6 +169,19 @@ def test_a_client_that_leaves_a_child_behind(tmp_path: Path, output: str) -> Non
     assert left(f"load-{tmp_path.name}") == []
 
 
+def test_what_was_said_outlives_a_runner_that_is_killed(tmp_path: Path) -> None:
+    process = start(tmp_path, spec(tmp_path, "import time; print('start'); time.sleep(600)"))
+    file, load_id = tmp_path / "lines.jsonl", f"load-{tmp_path.name}"
+    deadline = time.monotonic() + 20
+    while not (file.exists() and file.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate(timeout=30)
+    for pid in left(load_id):
+        os.kill(pid, signal.SIGKILL)
+    assert [line["text"] for line in lines(tmp_path)] == ["start"]
+
+
 def test_when_it_is_ended_so_is_the_client(tmp_path: Path) -> None:
     process = start(tmp_path, spec(tmp_path, "import time; print('start'); time.sleep(600)"))
     deadline = time.monotonic() + 30
