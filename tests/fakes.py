@@ -9,7 +9,7 @@ from servemap.measure.setup import load_context
 from servemap.nodes.base import Completed, Fetched, ProcessId
 from servemap.nodes.local import LocalNode
 from servemap.server.context import Context
-from servemap.server.launch.process import BOOT_ID
+from servemap.server.launch.exits import BOOT_ID
 
 BOOT = "machine-boot"
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fake_client import MODES, make
 from tests.workflow.harness import Project, free_port
-from tests.workflow.test_faults import events, meta, wait_client, wait_gone
+from tests.workflow.test_faults import events, meta, wait_client
 
 CASE = {
     "isl": 16, "osl": 4, "concurrency": 2, "num_prompts": 6, "client": "vllm-bench",
@@ -152,9 +152,7 @@ def test_a_killed_client_leaves_nothing_behind(fresh: Project) -> None:
         for entry in Path("/proc").iterdir()
         if entry.name.isdigit() and fake in _command(entry)
     ]
-    with_client(fresh, "ok")
-    assert fresh.snakemake().code == 0
-    wait_gone(left)
+    assert left == [], "it was ended before its attempt was closed"
 
 
 def _command(entry: Path) -> bytes:

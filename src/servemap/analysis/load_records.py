@@ -1,6 +1,6 @@
 """What a load left below an attempt's raw files: servemap's own records, or another client's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,10 +9,14 @@ from servemap.analysis.client_summary import check_summary
 from servemap.analysis.requests import Requests, parse_requests
 from servemap.analysis.verdict import Check
 from servemap.model.errors import ParseError
+from servemap.parsers.clients.records import ClientRun
 from servemap.parsers.clients.registry import read_run
 from servemap.parsers.jsonl import read_jsonl
 from servemap.parsers.records import skip_summary
 from servemap.parsers.values import integer, mapping, sequence, text
+
+SET_SHARE = 0.01
+"""Share of a window by which the clock may have been set within it."""
 
 NO_REQUESTS = Requests([], 0, 0, [])
 
@@ -67,9 +71,27 @@ def read_load(
         client_requests(run, client, load, to_head),
         {},
         planned_requests(load),
-        (check,),
+        (check, *_check_clock(run, client)),
         {**summary, "version": other.get("version")},
     )
+
+
+def _check_clock(run: ClientRun, client: Mapping[str, Any]) -> list[Check]:
+    """Check of a client whose stamps are of the wall clock that nobody set it while it ran.
+
+    Its window, and with that all its rates, would be longer or shorter by the step.
+    """
+    if run.window_ns is None:
+        return []
+    name = "client_clock_set_ms"
+    step = integer(mapping(client.get("clock")).get("step_ns"))
+    begin, end = run.window_ns
+    limit = SET_SHARE * (end - begin) / 1e6
+    if step is None:
+        return [Check(name, None, limit, None, "the client's runner did not record it")]
+    note = "the clock of the load's node was set while the client took its times from it"
+    wrong = abs(step) / 1e6 > limit
+    return [Check(name, abs(step) / 1e6, limit, not wrong, note if wrong else "")]
 
 
 def _own(

@@ -28,6 +28,11 @@ _WIDE = 1000
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|\[[0-9;]+m")
 _ANSWERED = re.compile(r'HTTP/[\d.]+" 2\d\d\b')
+# vllm/entrypoints/serve/utils/request_logger.py (0.32), sglang/srt/utils/request_logger.py (0.5.23)
+_REPEATED = re.compile(
+    r"\bReceived request \S+: |\bRequest \S+ details: prompt: |\bGenerated response \S"
+    r"|\b(?:Receive|Finish): obj="
+)
 _ORDER: tuple[Role, ...] = ("cause", "consequence", "stop", "request")
 
 
@@ -173,9 +178,17 @@ def _finding(signature: Signature, index: int, line: str) -> Finding:
     )
 
 
+def repeats(line: str) -> bool:
+    """Whether a line repeats what a server was asked or answered, so that its words are others'."""
+    return _REPEATED.search(line) is not None
+
+
 def _states(line: str) -> Sequence[str]:
-    """Return what is searched of a line: nothing of a request that went well, a bar's states."""
-    if _ANSWERED.search(line):
+    """Return what is searched of a line: a bar's states.
+
+    That is nothing of a request that went well, nor of what a request or its answer held.
+    """
+    if _ANSWERED.search(line) or repeats(line):
         return ()
     return (line,) if len(line) <= _WIDE else line.split("\r")
 

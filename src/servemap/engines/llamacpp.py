@@ -17,6 +17,7 @@ from servemap.engines.base import (
     model_path,
     served_models,
 )
+from servemap.engines.log_text import sound
 from servemap.engines.spelling import Spelling
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import ModelSpec, ServerSpec
@@ -107,7 +108,7 @@ class LlamaCpp:
             model_names=tuple(model["id"] for model in models),
             context=longest_sequence(models, info.get("props")),
             module_path=module if isinstance(module, str) else None,
-            settings=settings,
+            settings=sound(settings),
         )
 
     def memory(self, log_text: str) -> tuple[RankMemory, ...]:  # noqa: ARG002 - no cards

@@ -1,6 +1,7 @@
 """Reading what Python programs print of their own configuration: never raises, whatever comes."""
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -36,10 +37,24 @@ def typed(word: str) -> Any:
         return word[1:-1]
     for kind in (int, float):
         try:
-            return kind(word)
+            return sound(kind(word), word)
         except ValueError:
             continue
     return word
+
+
+def sound(value: Any, otherwise: Any = None) -> Any:
+    """Return a value as JSON can hold it; in place of what it cannot, `otherwise`.
+
+    Python prints, and JSON of others may hold, numbers that are none (`nan`, `1e999`), bytes, sets.
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else otherwise
+    if isinstance(value, dict):
+        return {str(key): sound(item, otherwise) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sound(item, otherwise) for item in value]
+    return value if value is None or isinstance(value, bool | int | str) else otherwise
 
 
 def printed_dict(text: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from servemap.engines.base import (
     model_path,
     served_models,
 )
+from servemap.engines.log_text import sound
 from servemap.engines.module_start import module_path, python_module
 from servemap.engines.spelling import Spelling, check_even, option_name, with_default
 from servemap.model.errors import ConfigError
@@ -139,7 +140,7 @@ class SGLang:
             model_names=tuple(model["id"] for model in models),
             context=longest_sequence(models, None),
             module_path=module_path(log_text),
-            settings=sglang_log.settings(log_text, said),
+            settings=sound(sglang_log.settings(log_text, said)),
             notes=sglang_log.notes(log_text),
         )
 

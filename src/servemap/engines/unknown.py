@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from servemap.engines.failures import log_lines, shorten
+from servemap.engines.failures import log_lines, repeats, shorten
 
 MAX_ERRORS = 5
 FRAME_LINES = 400
@@ -61,8 +61,8 @@ def explain_unknown(log_text: str) -> Unknown:
 
 
 def _names_error(line: str) -> bool:
-    """Whether a line tells of an error itself: no frame of a traceback, no refused request."""
-    if not _ERROR.search(line):
+    """Whether a line tells of an error itself: no frame of a traceback, no request, no answer."""
+    if not _ERROR.search(line) or repeats(line):
         return False
     return not _ACCESS.search(line) and not _INDENTED.search(line)
 

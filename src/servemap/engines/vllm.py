@@ -25,6 +25,7 @@ from servemap.engines.base import (
     model_path,
     served_models,
 )
+from servemap.engines.log_text import sound
 from servemap.engines.module_start import module_path, python_module
 from servemap.engines.spelling import Spelling, check_even, with_default
 from servemap.model.errors import ConfigError
@@ -149,7 +150,7 @@ class Vllm:
             model_names=tuple(model["id"] for model in models),
             context=longest_sequence(models, None),
             module_path=module_path(log_text),
-            settings=vllm_log.settings(log_text, info.get("metrics")),
+            settings=sound(vllm_log.settings(log_text, info.get("metrics"))),
             notes=vllm_log.notes(log_text),
         )
 

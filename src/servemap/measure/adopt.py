@@ -7,7 +7,7 @@ from typing import Any
 from servemap.measure.ending import stop_load
 from servemap.measure.folders import bring_rest, close, know_folders, raw_on
 from servemap.measure.job import Job, identity
-from servemap.measure.load_run import Load, noted_load
+from servemap.measure.loads import Load, noted_load
 from servemap.measure.reasons import server_down_for_sure
 from servemap.measure.record import Attempt, close_attempt, known_attempts
 from servemap.model.files import parse_json

@@ -13,7 +13,8 @@ from servemap.measure.ending import stop_load
 from servemap.measure.folders import bring_rest, close
 from servemap.measure.job import Job, identity, resolved
 from servemap.measure.load import fallback_case, fallback_reason
-from servemap.measure.load_run import Load, finish_load, start_load
+from servemap.measure.load_run import finish_load, start_load
+from servemap.measure.loads import Load
 from servemap.measure.record import Attempt, open_attempt
 from servemap.model import results
 from servemap.model.canon import write_json_atomic

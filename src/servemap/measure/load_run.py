@@ -3,7 +3,7 @@
 import threading
 import time
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from servemap.engines.registry import get_adapter
@@ -21,10 +21,11 @@ from servemap.measure.collect import (
     start_collectors,
     stop_collectors,
 )
-from servemap.measure.ending import end_others
+from servemap.measure.ending import end_others, stop_load
 from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job, resolved
 from servemap.measure.load import load_spec
+from servemap.measure.loads import Load
 from servemap.measure.own_record import on_head, own_record
 from servemap.measure.reasons import client_reasons, full_disks, server_down, server_reasons
 from servemap.measure.record import Attempt
@@ -38,22 +39,6 @@ from servemap.server.launch.served import Served
 from servemap.server.locks import controller_alive
 from servemap.server.patience import Patience
 from servemap.telemetry.catalogue import Collector
-
-
-@dataclass(frozen=True)
-class Load:
-    """A load that was started; `collectors` and `clocks` (see `clocks.Measured`) by node.
-
-    `id` is in all that it leaves behind; `fallback` says why its lengths are not the planned ones.
-    """
-
-    id: str
-    served: Served
-    client: ProcessId
-    collectors: dict[str, ProcessId]
-    clocks: dict[str, Measured]
-    fallback: dict[str, Any] | None = None
-    overhead: dict[str, float] = field(default_factory=dict)
 
 
 def nodes_of(context: Context, variant: str) -> list[str]:
@@ -157,21 +142,6 @@ def start_load(
     return Load(load_id, served, client, started, clocks, fallback, overhead)
 
 
-def noted_load(opening: dict[str, Any]) -> Load | None:
-    """Return the load that an attempt's opening names; None where it names no whole one."""
-    try:
-        return Load(
-            str(opening["load_id"]),
-            Served(**opening["served"]),
-            ProcessId(**opening["client"]),
-            {name: ProcessId(**noted) for name, noted in opening["collectors"].items()},
-            {name: dict(noted) for name, noted in opening["clocks"].items()},
-            opening["fallback"],
-        )
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
-
-
 def finish_load(
     context: Context, job: Job, attempt: Attempt, load: Load, patience: Patience
 ) -> dict[str, Any]:
@@ -198,6 +168,10 @@ def finish_load(
     )
     loaded = time.monotonic()
     clocks = _end_collectors(context, load, patience)
+    case = resolved(context, job)
+    # Below a runner that was killed its client goes on, and would be measured with what follows.
+    killed = "client" in case and not _client_done(context, attempt, load, patience)
+    left = stop_load(context, attempt) if killed else []
     stopped = time.monotonic()
     lost = bring(context, attempt, list(load.collectors), load.id, patience)
     brought = time.monotonic()
@@ -211,9 +185,9 @@ def finish_load(
     offsets = [measured[plan.load_node]["offset_ns"] for measured in (load.clocks, clocks)]
     own, foreign = own_record(attempt, load.id, offsets)
     if own is not None and "client" in own:
-        own = completed(own, attempt.raw, resolved(context, job)["num_prompts"])
+        own = completed(own, attempt.raw, case["num_prompts"])
     result = on_head(attempt, own, plan.load_node, clock) if own is not None else None
-    reasons = [*([early] if early else []), *lost]
+    reasons = [*([early] if early else []), *left, *lost]
     reasons += server_reasons(context, job.variant, attempt, served, result, patience)
     reasons += client_reasons(attempt, result, foreign)
     reasons += [

@@ -28,11 +28,14 @@ def file_sha256(path: Path) -> str:
 
 
 def write_text_atomic(path: Path, text: str) -> None:
-    """Write `text` so that readers see the old file or the whole new one, also after a crash."""
+    """Write `text` so that readers see the old file or the whole new one, also after a crash.
+
+    Half a surrogate pair, which JSON of others may hold, is written as its escape.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as handle:
+        with temporary.open("w", encoding="utf-8", errors="backslashreplace") as handle:
             handle.write(text)
             handle.flush()
             os.fsync(handle.fileno())

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from servemap.model.campaign import Campaign
 from servemap.model.cases import FixedCase
-from servemap.model.clients import OWN, OWN_OPTIONS, TIMES_REQUESTS, ClientSpec
+from servemap.model.clients import CUTS_OPTIONS, OWN, OWN_OPTIONS, TIMES_REQUESTS, ClientSpec
 from servemap.model.errors import ConfigError
 from servemap.model.secret_names import is_secret_option, is_secret_variable
 
@@ -52,12 +52,23 @@ def _check_client(name: str, client: ClientSpec, far: bool) -> None:
         )
     for word in client.args:
         option = word.partition("=")[0]
-        if option in OWN_OPTIONS[name]:
+        if _means_own(option, name):
             raise ConfigError(
                 f"{option} is given by servemap itself, from the case",
                 f"{where}.args",
                 "remove it and change the case's own key",
             )
+
+
+def _means_own(word: str, client: str) -> bool:
+    """Whether a word is an option that is ours to give, however it is spelt."""
+    own = OWN_OPTIONS[client]
+    if word[:1] != "-" or word.strip("-") == "":
+        return False
+    if word[:2] != "--":
+        return word[:2] in own
+    option = word.replace("_", "-")
+    return option in own or (client in CUTS_OPTIONS and any(one.startswith(option) for one in own))
 
 
 def _options(words: list[str]) -> Iterator[tuple[str, str]]:

@@ -36,10 +36,19 @@ OWN_OPTIONS: dict[str, frozenset[str]] = {
             "--request-count", "--concurrency", "--random-seed", "--extra-inputs", "--ui",
             "--no-gpu-telemetry", "--no-server-metrics", "--output-artifact-dir",
             "--request-timeout-seconds", "--export-level",
+            # Other names of the same, and what gives a whole load by another way.
+            "-m", "--model-names", "-u", "--prompt-input-tokens-mean",
+            "--synthetic-input-tokens-mean", "--prompt-output-tokens-mean",
+            "--output-tokens-mean", "--num-requests", "--artifact-dir", "--ui-type",
+            "--profile-export-level", "--profile-export-prefix", "--profile-export-file",
+            "--config", "-f",
         }
     ),
 }  # fmt: skip
 """Options that `measure.clients` gives each client from the case, so `args` may not."""
+
+CUTS_OPTIONS = frozenset({"vllm-bench", "sglang-bench"})
+"""Clients that take the beginning of an option for the option."""
 
 TIMES_REQUESTS = frozenset({"aiperf"})
 """Clients that end a request after a time that they are given."""

@@ -13,7 +13,7 @@ MOST_BYTES = 4 * 2**20
 """What is kept of all lines; those beyond are only counted."""
 PIECE = 65536
 _ENDS = re.compile(rb"[\r\n]+")
-_ERROR = re.compile(r"\w*(?:Error|ERROR|Exception)\b")
+_ERROR = re.compile(r"(?:Error|ERROR|Exception)\b")
 FRAMES = " \t─━│┃╭╮╰╯┏┓┗┛"
 """What some programs draw around their last words."""
 LONGEST_WORDS = 300
@@ -32,11 +32,14 @@ class Lines:
         self._last = ""
         self._epoch_ns = epoch_ns
         self._patterns = {name: re.compile(pattern) for name, pattern in patterns.items()}
-        self._file = open(os.path.join(out, "lines.jsonl"), "wb")  # noqa: SIM115 - closed by close()
+        # Unbuffered: what was said before we are killed is evidence.
+        path = os.path.join(out, "lines.jsonl")
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by close()
         self._problem: Optional[str] = None
         self._pipe = -1
         self._left = b""
         self._size = 0
+        self._full = False
         self._seen = self._kept = 0
 
     def begin(self, pipe: int) -> None:
@@ -59,10 +62,12 @@ class Lines:
             self._take(line.decode("utf-8", "replace"), mono_ns)
         return bool(piece)
 
-    def rest(self) -> None:
-        """Take what is left in the pipe, without waiting for more."""
-        while select.select([self._pipe], [], [], 0)[0] and self.read(0):
-            pass
+    def rest(self, limit_s: float) -> None:
+        """Take what is left in the pipe, without waiting for more, for at most so many seconds."""
+        until = time.monotonic() + limit_s
+        while select.select([self._pipe], [], [], 0)[0] and time.monotonic() < until:
+            if not self.read(0):
+                return
 
     def counts(self) -> Dict[str, int]:
         """Return how many lines came and how many were kept."""
@@ -98,11 +103,16 @@ class Lines:
         self._last = said or self._last
         if not self._first_error and _ERROR.search(said):
             self._first_error = said
+        if self._full or self._problem is not None:
+            return
         data = json.dumps(dict(stamp, text=text), separators=(",", ":")).encode("utf-8") + b"\n"
-        if self._problem is None and self._size + len(data) <= MOST_BYTES:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self._problem = str(error)
-            self._size += len(data)
-            self._kept += 1
+        self._size += len(data)
+        if self._size > MOST_BYTES:
+            self._full = True
+            return
+        try:
+            self._file.write(data)
+        except OSError as error:
+            self._problem = str(error)
+            return
+        self._kept += 1

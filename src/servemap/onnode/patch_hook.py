@@ -74,7 +74,8 @@ def watch(folder: str) -> None:
     compiled = SourceFileLoader.get_code
 
     def get_code(self: SourceFileLoader, fullname: str) -> Any:
-        candidates = named.get(fullname.rpartition(".")[2])
+        # By its file: a module may be loaded from it under any name.
+        candidates = named.get(module_name(self.path))
         if candidates is None:
             return compiled(self, fullname)
         path = os.path.abspath(self.get_filename(fullname))

@@ -20,15 +20,17 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from types import FrameType
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import IO, Any, Dict, List, NamedTuple, Optional
 
 from .checked import SpecError
 from .client_lines import Lines
+from .client_process import TIMEOUT, Cpu, await_end, see_through, window_cpu
 from .end_loads import GRACE_S
 from .files import read_spec
-from .ident import Stat, all_stats, descendants, mark_of
+from .ident import Stat, mark_of
 from .load_clock import Anchor, take_anchor
 from .load_output import WriteError, write_json
 from .load_prompts import parse_target
@@ -38,11 +40,10 @@ from .sweep import end_found, running
 
 CLIENT_MARK = "SERVEMAP_CLIENT"
 PROBE_S = 60.0
-POLL_S = 0.2
 PROBE_WORDS = 300
+PROBE_BYTES = 65536
 
 Json = Dict[str, Any]
-Cpu = Dict[Tuple[int, int], float]
 
 
 class Client(NamedTuple):
@@ -120,27 +121,33 @@ class Job:
     def _ask(self) -> None:
         """Ask the client's environment for its version; a client that is not there ends here."""
         client = self._client
-        try:
-            done = subprocess.run(
-                client.probe,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                timeout=PROBE_S,
+        with contextlib.ExitStack() as stack:
+            out, err = (
+                stack.enter_context(tempfile.TemporaryFile(dir=self._out)) for _ in range(2)
             )
-        except (OSError, subprocess.SubprocessError) as error:
-            words = error.strerror if isinstance(error, OSError) else "no answer in %g s" % PROBE_S
-            self._missing("cannot be run: %s: %s" % (client.probe[0], words))
-            return
-        said = done.stdout.decode("utf-8", "replace").strip().splitlines()
+            try:
+                process = subprocess.Popen(
+                    client.probe,
+                    env=self._environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                self._missing("cannot be run: %s: %s" % (client.probe[0], _words(error)))
+                return
+            ended_by = await_end(process, time.monotonic() + PROBE_S, lambda: self._signal)
+            if ended_by == TIMEOUT:
+                self._missing("cannot be run: %s: no answer in %g s" % (client.probe[0], PROBE_S))
+            if ended_by is not None:
+                return
+            answer, complaint = _last_line(out), _last_line(err)
         try:
-            self._probed = dict(json.loads(said[-1]))
-        except (ValueError, TypeError, IndexError):
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
-            self._missing(
-                "is not in the environment of %s: %s" % (client.probe[0], said[-1][:PROBE_WORDS])
-            )
+            self._probed = dict(json.loads(answer))
+        except (ValueError, TypeError, RecursionError):
+            words = complaint[:PROBE_WORDS] or "no answer"
+            self._missing("is not in the environment of %s: %s" % (client.probe[0], words))
 
     def _missing(self, what: str) -> None:
         """Note that there is no such client, in the form of an error for people."""
@@ -152,52 +159,29 @@ class Job:
 
     def _run(self) -> None:
         client = self._client
-        os.makedirs(client.cwd, exist_ok=True)
         try:
-            process = subprocess.Popen(
+            os.makedirs(client.cwd, exist_ok=True)
+            ended = see_through(
                 client.argv,
-                env=self._environment(),
-                cwd=client.cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                self._environment(),
+                client.cwd,
+                self._lines,
+                self._deadline_s,
+                lambda: self._signal,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._reasons.append("%s cannot be started: %s" % (client.name, error))
             return
-        assert process.stdout is not None
-        self._lines.begin(process.stdout.fileno())
-        ended_by = None
-        # A child of the client may keep the pipe open when the client is gone.
-        while ended_by is None and self._lines.read(POLL_S) and process.poll() is None:
-            self._note_cpu(process.pid)
-            if self._signal:
-                ended_by = self._signal
-            elif time.monotonic() > self._deadline_s:
-                ended_by = "case timeout: %s did not end within %g s" % (
-                    client.name,
-                    self._spec.case_timeout_s,
-                )
-        if ended_by is not None:
-            self._reasons.append(ended_by)
-            _end(process)
-        self._lines.rest()
-        self._note_cpu(process.pid)
-        try:
-            self._exit = process.wait(max(GRACE_S, self._deadline_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._reasons.append("%s closed its output and did not end" % client.name)
-            self._exit = _end(process)
-        if self._exit and ended_by is None:
+        self._exit, self._cpu = ended.exit_code, ended.cpu
+        if ended.ended_by == TIMEOUT:
+            self._reasons.append(
+                "case timeout: %s did not end within %g s"
+                % (client.name, self._spec.case_timeout_s)
+            )
+        elif self._exit and ended.ended_by is None:
             how = "exit code %d" % self._exit if self._exit > 0 else "signal %d" % -self._exit
             words = self._lines.words()
             self._reasons.append("%s ended with %s: %s" % (client.name, how, words or "no word"))
-
-    def _note_cpu(self, pid: int) -> None:
-        for name in self._lines.marks:
-            if name not in self._cpu:
-                self._cpu[name] = _cpu_of(pid)
 
     def _environment(self) -> Dict[str, str]:
         environment = dict(os.environ)
@@ -244,7 +228,7 @@ class Job:
             },
             "marks": self._lines.marks,
             "lines": self._lines.counts(),
-            "window_cpu": _window_cpu(self._cpu, self._lines.marks),
+            "window_cpu": window_cpu(self._cpu, self._lines.marks),
         }
 
     def _on_signal(self, number: int, _frame: Optional[FrameType]) -> None:
@@ -264,34 +248,15 @@ def _clock(start: Anchor, end: Anchor) -> Json:
     }
 
 
-def _end(process: "subprocess.Popen[bytes]") -> int:
-    """End the client and its process group: TERM, a moment, KILL; return its exit code."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(GRACE_S)
-    return process.wait()
+def _words(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
 
 
-def _cpu_of(pid: int) -> Cpu:
-    """Return the processor time so far, in seconds, of a process and of those below it."""
-    stats = all_stats()
-    tick = os.sysconf("SC_CLK_TCK")
-    own = [stat for stat in stats if stat.pid == pid]
-    return {(s.pid, s.start): (s.utime + s.stime) / tick for s in own + descendants(pid, stats)}
-
-
-def _window_cpu(cpu: Dict[str, Cpu], marks: Dict[str, Json]) -> Optional[Json]:
-    """Return the processor time between the marks `begin` and `end`: of all, of the busiest."""
-    if not cpu.get("begin") or not cpu.get("end"):
-        return None
-    used = [seconds - cpu["begin"].get(key, 0.0) for key, seconds in cpu["end"].items()]
-    return {
-        "seconds": (marks["end"]["mono_ns"] - marks["begin"]["mono_ns"]) / 1e9,
-        "cpu_s": round(sum(used), 3),
-        "busiest_cpu_s": round(max(used, default=0.0), 3),
-    }
+def _last_line(file: IO[bytes]) -> str:
+    """Return the last line that a program wrote to a file; empty where it wrote none."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - PROBE_BYTES))
+    said = file.read().decode("utf-8", "replace").strip().splitlines()
+    return said[-1] if said else ""
 
 
 def read_job(path: str, out: str) -> Job:

@@ -27,14 +27,15 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .container import SETTLE_S
 from .container_server import ContainerServer, check_container
 from .files import private, read_spec, write_json_atomic
-from .ident import Stat, all_stats, descendants, machine_boot_id, read_stat
+from .ident import machine_boot_id, read_stat
 from .lease import Lease
 from .offspring import Offspring
+from .reaping import collect, exit_record, reap, send, stop_all
 from .temporary import make, remove, variables
 
 SPEC_KEYS = {
@@ -54,7 +55,6 @@ MARKER = "SERVEMAP_BOOT_ID"
 # /proc shows, and so over the mark, unless it is told not to (README of setproctitle, SPT_NOENV).
 KEEP_MARK = {"SPT_NOENV": "1"}
 WAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-AFTER_KILL_S = 5.0
 
 # prctl(2)
 PR_SET_PDEATHSIG = 1
@@ -96,84 +96,6 @@ def start_server(spec: Dict[str, Any]) -> "subprocess.Popen[bytes]":
         except OSError as error:
             log.write(("supervise: cannot start the server: %s\n" % error).encode())
             raise
-
-
-def reap(server_pid: int) -> Tuple[Optional[int], bool]:
-    """Collect ended children; return (the server's wait status if it ended, are children left)."""
-    status = None
-    while True:
-        try:
-            pid, wait_status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return status, False
-        if pid == 0:
-            return status, True
-        if pid == server_pid:
-            status = wait_status
-
-
-def exit_record(wait_status: Optional[int], reason: str) -> Dict[str, Any]:
-    """Return the `exit` object for a wait status; None where the process would not end."""
-    if wait_status is None:
-        return {"code": None, "signal": None, "reason": reason}
-    if os.WIFSIGNALED(wait_status):
-        return {"code": None, "signal": os.WTERMSIG(wait_status), "reason": reason}
-    return {"code": os.WEXITSTATUS(wait_status), "signal": None, "reason": reason}
-
-
-def send(stats: List[Stat], number: int, done: Set[Tuple[int, int]]) -> None:
-    """Signal each process once per `done` set, members of it left out."""
-    for stat in stats:
-        if (stat.pid, stat.start) not in done:
-            done.add((stat.pid, stat.start))
-            try:
-                os.kill(stat.pid, number)
-            except OSError:
-                continue
-
-
-def stop_all(server_pid: int, grace_s: float) -> Tuple[Optional[int], List[Stat]]:
-    """End every descendant: TERM, `grace_s` to leave, KILL until none is left.
-
-    As the subreaper of all of them this process sees daemons too, whatever group they moved to.
-
-    Returns:
-        the server's wait status if it was collected here, and what even KILL did not end.
-    """
-    started = time.monotonic()
-    status: Optional[int] = None
-    termed: Set[Tuple[int, int]] = set()
-    while True:
-        ended, children = reap(server_pid)
-        status = ended if ended is not None else status
-        if not children:
-            return status, []
-        running = descendants(os.getpid(), all_stats())
-        elapsed = time.monotonic() - started
-        if elapsed < grace_s:
-            send(running, signal.SIGTERM, termed)
-        elif elapsed < grace_s + AFTER_KILL_S:
-            send(running, signal.SIGKILL, set())
-        else:
-            return status, running
-        signal.sigtimedwait({signal.SIGCHLD}, 0.1)
-
-
-def collect(server_pid: int, seconds: float, *, everything: bool = False) -> Optional[int]:
-    """Wait for the server, or for `everything` that it started, to end by itself.
-
-    Returns:
-        the server's wait status if it was collected here.
-    """
-    deadline = time.monotonic() + seconds
-    status: Optional[int] = None
-    while True:
-        ended, children = reap(server_pid)
-        status = ended if ended is not None else status
-        done = not children if everything else status is not None
-        if done or time.monotonic() > deadline:
-            return status
-        signal.sigtimedwait({signal.SIGCHLD}, 0.1)
 
 
 def watch(

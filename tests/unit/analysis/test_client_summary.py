@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from servemap.analysis.client_requests import FLAG_NO_START, client_requests
 from servemap.analysis.client_summary import check_summary, client_table, compare
+from servemap.analysis.load_records import read_load
 from servemap.analysis.requests import FLAG_MORE_EVENTS
 from servemap.model.clients import OWN_OPTIONS
 from servemap.parsers.clients import aiperf, sglang_bench, vllm_bench
@@ -98,6 +99,34 @@ def test_what_a_client_estimates_or_does_not_save_is_named_and_not_compared() ->
 def test_a_summary_of_nothing_is_no_proof() -> None:
     check, _ = check_summary(ClientRun([], {}, 1.0), "vllm-bench")
     assert check.ok is False
+
+
+def test_totals_alone_are_no_proof() -> None:
+    """As of a version that gives its statistics other names."""
+    run = run_of(result(2, 4, 3, 0.0, 1.0))
+    totals = {name: said for name, said in run.summary.items() if not name.endswith("_ms")}
+    check, kept = check_summary(run._replace(summary=totals), "vllm-bench")
+    assert check.ok is False
+    assert "no statistic of times" in check.note
+    assert kept["figures"]["completed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "ok"), [(0, True), (-9_000_000, True), (11_000_000, False), (None, None)]
+)
+def test_a_clock_that_is_set_makes_stamps_of_the_wall_clock_worthless(
+    tmp_path: Path, step_ns: int | None, ok: bool | None
+) -> None:
+    """A window of a second is wrong by the step, and all rates with it."""
+    folder = tmp_path / "client"
+    folder.mkdir()
+    record = {"metadata": {"benchmark_phase": "profiling"}, "metrics": {}}
+    phase = {"phase_kind": "profiling", "start_ns": WALL_NS, "end_ns": WALL_NS + 10**9}
+    (folder / aiperf.RECORDS).write_text(json.dumps(record))
+    (folder / aiperf.PHASES).write_text(json.dumps({"phases": [phase]}))
+    said = {"client": {"name": "aiperf"}, "clock": {"step_ns": step_ns}}
+    checks = {c.name: c for c in read_load(tmp_path, said, LOAD, int, whole=True).checks}
+    assert checks["client_clock_set_ms"].ok is ok
 
 
 def test_rates_may_differ_by_the_rounding_of_their_time() -> None:

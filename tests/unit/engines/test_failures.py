@@ -11,7 +11,9 @@ from servemap.engines.failures import (
     explain,
     is_idle,
     load_signatures,
+    memory_error,
 )
+from servemap.engines.unknown import explain_unknown
 from tests.parts import need
 
 Expected = list[tuple[str, str]]
@@ -271,6 +273,37 @@ def test_a_crash_notice_after_sigterm_is_no_failure() -> None:
 
 BEGIN, END = "Capture x CUDA graph begin. bs=[1]", "Capture x CUDA graph end. 3 s"
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO 11-29 [request_logger.py:66] Received request cmpl-1: prompt: '{}', params: P(n=1)",
+        "DEBUG 11-29 [request_logger.py:56] Request cmpl-1 details: prompt: '{}', prompt_embeds",
+        "INFO 11-29 [x.py:9] Generated response cmpl-1 (streaming delta): output: '{}', finish",
+        "[2026-11-29 20:00:00] Receive: obj=GenerateReqInput(text='{}')",
+        "[2026-11-29 20:00:00] Finish: obj=GenerateReqInput(text='a'), out={{'text': '{}'}}",
+    ],
+)
+def test_what_a_request_or_its_answer_says_is_no_failure(line: str) -> None:
+    """Each signature's own words, asked of a healthy server that logs its requests."""
+    for example in EXAMPLES.values():
+        for said in example.splitlines():
+            assert explain(line.format(said)) == [], said
+    memory = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert memory_error(line.format(memory), "vllm") is None
+    assert explain_unknown(line.format("KeyError: 'a'")).errors == []
+
+
+@pytest.mark.parametrize("level", ["WARNING 11-29", "[2026] Warning:", "WARNING:x:"])
+def test_a_package_that_an_engine_warns_of_and_does_without_is_no_cause(level: str) -> None:
+    for said in (
+        "ModuleNotFoundError: No module named 'x'",
+        "ImportError: libx.so: cannot open shared object file: No such file or directory",
+        "ImportError: cannot import name 'x'",
+    ):
+        assert explain(f"{level} Failed to import y: {said}") == []
+        assert len(explain(said)) == 1
 
 
 def test_a_capture_that_ended_is_no_failure() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from servemap.measure import case, load_run, record
+from servemap.measure import case, load_run, loads, record
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.model.attempts import read_records, state
@@ -599,7 +599,7 @@ def test_a_served_record_survives_its_round_trip(
         "clocks": {"n1": {"offset_ns": 0, "error_ns": 0, "at_ns": 5}},
         "fallback": None,
     }
-    load = load_run.noted_load(opening)
+    load = loads.noted_load(opening)
     assert load is not None
     assert load.served == whole
     assert load.id == "x"

@@ -193,6 +193,37 @@ def test_phases_are_taken_as_they_are_with_what_the_clock_was_set_by() -> None:
     assert window(run, record(clock=clock), NO_PAUSE).error_ns == 2300
 
 
+@pytest.mark.parametrize(
+    ("run", "changes"),
+    [
+        (ClientRun([], {}, 1.0, window_ns=(EPOCH_NS, EPOCH_NS + S)), {}),
+        (ClientRun([], {}, 1.0, window_ns=(EPOCH_NS + 9 * S, EPOCH_NS + 99 * S)), {}),
+        (ClientRun([], {}, 1e8), {}),
+        (ClientRun(calls((1.0, 1.5)), {}, 1.0), {"marks": {}}),
+    ],
+    ids=["phases before", "phases after", "a long duration", "stamps without lines"],
+)
+def test_a_window_outside_of_the_clients_life_is_not_believed(
+    run: ClientRun, changes: dict[str, Any]
+) -> None:
+    life = {"started_ns": EPOCH_NS + 8 * S, "ended_ns": EPOCH_NS + 13 * S}
+    with pytest.raises(ParseError, match="the time in which it ran"):
+        window(run, record(**life, **changes), NO_PAUSE)
+
+
+def test_phases_may_lie_outside_by_what_the_clock_was_set() -> None:
+    life = {"started_ns": EPOCH_NS + 8 * S, "ended_ns": EPOCH_NS + 13 * S}
+    run = ClientRun([], {}, 1.0, window_ns=(EPOCH_NS + 69 * S, EPOCH_NS + 71 * S))
+    clock = {**record()["clock"], "step_ns": 60 * S}
+    assert window(run, record(**life, clock=clock), NO_PAUSE).error_ns == 60 * S
+
+
+@pytest.mark.parametrize("duration", [None, 0.0])
+def test_a_client_that_measured_for_no_time(duration: float | None) -> None:
+    with pytest.raises(ParseError, match="how long it measured"):
+        window(ClientRun([], {}, duration), record(), NO_PAUSE)
+
+
 def left(raw: Path, content: str) -> Path:
     (raw / FOLDER).mkdir(parents=True, exist_ok=True)
     (raw / FOLDER / "result.json").write_text(content)

@@ -81,3 +81,10 @@ def test_a_failed_write_leaves_the_old_file(
         write_text_atomic(path, "new")
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_half_a_character_pair_is_written_as_its_escape(tmp_path: Path) -> None:
+    """As an answer of somebody's server may hold it; no record is lost for that."""
+    value = json.loads('{"a": "x\\ud83dy", "b": "\\ud83d\\ude00"}')
+    write_json_atomic(tmp_path / "x.json", value)
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == value

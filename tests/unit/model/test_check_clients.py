@@ -126,3 +126,29 @@ def test_a_client_that_servemap_does_not_know() -> None:
     error = refusal(client="guidellm")
     assert error.where == "configuration, key cases.c.client"
     assert "must be 'servemap', 'vllm-bench', 'sglang-bench' or 'aiperf'" in error.what
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("vllm-bench", "--max-conc"),
+        ("vllm-bench", "--max_concurrency"),
+        ("vllm-bench", "--num_prom=3"),
+        ("sglang-bench", "--random-in"),
+        ("aiperf", "--num-requests"),
+        ("aiperf", "--request_count=9"),
+        ("aiperf", "-u"),
+        ("aiperf", "-mother"),
+        ("aiperf", "--synthetic-input-tokens-mean"),
+    ],
+)
+def test_an_option_of_ours_is_refused_however_it_is_spelt(name: str, word: str) -> None:
+    described = {name: {"python": "/v/bin/python", "args": [word, "3"]}}
+    assert "is given by servemap itself" in refusal(clients=described, client=name).what
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("aiperf", "--stream"), ("vllm-bench", "--goodput"), ("vllm-bench", "-1")]
+)
+def test_other_options_are_the_campaigns(name: str, word: str) -> None:
+    checked({name: {"python": "/v/bin/python", "args": [word, "3"]}}, client=name)

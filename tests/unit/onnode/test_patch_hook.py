@@ -187,6 +187,18 @@ def test_other_ways_to_import(hooked: Hooked, how: str) -> None:
     assert [one["file"] for one in hooked.imports()[0]] == [str(path)]
 
 
+def test_a_file_that_is_loaded_under_another_name_is_noted(hooked: Hooked) -> None:
+    """As engines load plug-ins and parsers that they are given by path."""
+    hooked.run(
+        "from importlib.util import module_from_spec, spec_from_file_location\n"
+        f"spec = spec_from_file_location('any.name', {str(hooked.module)!r})\n"
+        "spec.loader.exec_module(module_from_spec(spec))"
+    )
+    ((noted,),) = hooked.imports()
+    assert (noted["module"], noted["file"]) == ("any.name", str(hooked.module))
+    assert noted["sha256"] == sha256(hooked.module)
+
+
 def test_the_environments_own_sitecustomize_runs_too(hooked: Hooked) -> None:
     own = hooked.root / "sitecustomize.py"
     own.write_text("SAYS = 'mine'\nimport sys; sys.path.append('/added')\n")

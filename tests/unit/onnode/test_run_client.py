@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -176,6 +177,19 @@ def test_a_client_that_leaves_a_child_behind(tmp_path: Path, output: str) -> Non
     assert left(f"load-{tmp_path.name}") == []
 
 
+def test_what_was_said_outlives_a_runner_that_is_killed(tmp_path: Path) -> None:
+    process = start(tmp_path, spec(tmp_path, "import time; print('start'); time.sleep(600)"))
+    file, load_id = tmp_path / "lines.jsonl", f"load-{tmp_path.name}"
+    deadline = time.monotonic() + 20
+    while not (file.exists() and file.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate(timeout=30)
+    for pid in left(load_id):
+        os.kill(pid, signal.SIGKILL)
+    assert [line["text"] for line in lines(tmp_path)] == ["start"]
+
+
 def test_when_it_is_ended_so_is_the_client(tmp_path: Path) -> None:
     process = start(tmp_path, spec(tmp_path, "import time; print('start'); time.sleep(600)"))
     deadline = time.monotonic() + 30
@@ -185,6 +199,61 @@ def test_when_it_is_ended_so_is_the_client(tmp_path: Path) -> None:
     process.communicate(timeout=30)
     assert record(tmp_path)["reasons"] == ["terminated"]
     assert left(f"load-{tmp_path.name}") == []
+
+
+CHILD_WITHOUT_END = (
+    "import subprocess, sys\n"
+    "loop = 'while True: print(\"y\" * 500)'\n"
+    "subprocess.Popen([sys.executable, '-c', loop], start_new_session=True)\n"
+    "import time; time.sleep(1)\n"
+)
+
+
+def test_a_child_that_prints_for_ever_does_not_hold_us(tmp_path: Path) -> None:
+    code, said = run(tmp_path, CHILD_WITHOUT_END)
+    assert (code, said["status"], said["reasons"]) == (0, "ok", [])
+    assert said["lines"]["seen"] > 10
+    assert left(f"load-{tmp_path.name}") == []
+
+
+@pytest.mark.parametrize("step", ["argv", "probe"])
+def test_a_client_that_says_nothing_more_and_hangs_is_ended_when_asked(
+    tmp_path: Path, step: str
+) -> None:
+    """Its end is seen in time though it closed its output, or never got beyond its version."""
+    script = "import os, time; os.close(1); os.close(2); time.sleep(600)"
+    hangs = {step: [sys.executable, "-c", script]}
+    process = start(tmp_path, spec(tmp_path, "", client=hangs, case_timeout_s=600))
+    deadline = time.monotonic() + 30
+    while not left(f"load-{tmp_path.name}") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=15)
+    assert record(tmp_path)["reasons"] == ["terminated"]
+    assert left(f"load-{tmp_path.name}") == []
+
+
+@pytest.mark.parametrize(
+    ("client", "words"),
+    [
+        ({"env": {"A": "b\0c"}}, "cannot be run: .*: embedded null byte"),
+        ({"argv": ["/bin/true", "a\0b"]}, "cannot be started: embedded null byte"),
+        ({"cwd": "/dev/null/x"}, "cannot be started: .*Not a directory"),
+    ],
+)
+def test_what_cannot_be_a_process_is_said(
+    tmp_path: Path, client: dict[str, Any], words: str
+) -> None:
+    _, said = run(tmp_path, "", client=client)
+    assert re.fullmatch("vllm-bench " + words + ".*", said["reasons"][0])
+
+
+def test_a_line_of_one_word_takes_no_time_of_its_own(tmp_path: Path) -> None:
+    """Looking for an error in a line is linear in it: the pipe must not hold the client up."""
+    _, said = run(tmp_path, "for n in range(300000): print('x' * 300)\nprint('stop')")
+    assert said["lines"]["seen"] == 300_001
+    assert "end" in said["marks"]
 
 
 def test_a_flood_of_lines_is_counted_and_not_kept(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from agent_process import WAIT_S, Supervised, agent_argv, wait_for
 
 from servemap.onnode.ident import is_alive, machine_boot_id, read_stat
-from servemap.onnode.supervise import exit_record
+from servemap.onnode.reaping import exit_record
 from servemap.onnode.sweep import marked, noted, remove_temporary, sweep
 from servemap.onnode.temporary import make
 

@@ -1,5 +1,6 @@
 """Result files of load clients of others: real ones, cut ones, and anything at all."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servemap.analysis.client_requests import client_requests
 from servemap.analysis.client_summary import check_summary
+from servemap.analysis.store import requests_table
+from servemap.measure.clients.start import ADAPTERS
+from servemap.measure.clients.window import MONOTONIC, window
 from servemap.model.errors import ParseError
 from servemap.parsers.clients import aiperf, sglang_bench, vllm_bench
 from servemap.parsers.clients.records import FLAG_AS_ASKED, FLAG_NO_TOKEN, ClientRun
@@ -150,6 +155,20 @@ def test_nan_and_infinity_are_missing() -> None:
     assert [call.counted for call in run.calls] == [False, True]
 
 
+@pytest.mark.parametrize("value", [1e300, 1e10, -1.0])
+def test_what_cannot_be_a_duration_is_damaged_and_no_refusal(value: float) -> None:
+    record = result(2, 4, 3, 0.0, 1.0)
+    for name in ("ttfts", "start_times", "latencies", "queue_times"):
+        vllm({**record, name: [value, 0.2]})
+    (bad, good) = vllm({**record, "ttfts": [value, 0.2]}).calls
+    assert (bad.counted, bad.error) == (False, "what the client wrote of it is damaged")
+    assert good.counted
+    assert vllm({**record, "duration": value}).duration_s is None
+    with pytest.raises(ParseError, match="no interval"):
+        phase = {"phase_kind": "profiling", "start_ns": 5, "end_ns": 2**63 - 1}
+        run_aiperf(aiperf_record(), phases=[phase])
+
+
 def test_a_refusal_without_a_word_is_no_success() -> None:
     record = {**result(2, 4, 3, 0.0, 1.0, failed=1), "errors": ["", ""]}
     assert [call.error for call in vllm(record).calls] == [
@@ -178,6 +197,13 @@ def test_aiperf_without_a_manifest_takes_the_times_of_its_summary_as_utc() -> No
     (call,) = run.calls
     assert call.gaps_s == pytest.approx((0.015, 0.025))
     assert (call.output_tokens, call.own_tokens, call.cached_tokens) == (3, 5, 1)
+
+
+def test_aiperfs_times_with_a_zone_are_of_that_zone() -> None:
+    zoned = {key: f"{value}+02:00" for key, value in SUMMARY.items()}
+    plain, moved = run_aiperf(aiperf_record()), run_aiperf(aiperf_record(), summary=zoned)
+    assert plain.window_ns is not None
+    assert moved.window_ns == tuple(t_ns - 2 * 3600 * 10**9 for t_ns in plain.window_ns)
 
 
 def test_aiperf_that_was_cancelled_says_so() -> None:
@@ -239,7 +265,12 @@ def test_a_client_that_nobody_knows(tmp_path: Path) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from([1e300, 1e18, 2**62, 2**63 - 1, -(2**62)]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=4,
 )
@@ -250,9 +281,19 @@ WHOLE = {
 }
 
 
+NODE = {
+    "clock": {"wall_ns": 1_800_000_000_000_000_000, "mono_ns": 7_000_000_000, "step_ns": 0},
+    "client": {"perf_counter": MONOTONIC},
+    "marks": {"begin": {"t_ns": 1_800_000_000_000_000_001}, "end": {"t_ns": 1_800_000_005 * 10**9}},
+}
+
+
 @given(st.sampled_from(sorted(PARSERS)), st.data())
 def test_anything_is_a_run_or_a_parse_error(name: str, data: st.DataObject) -> None:
-    """Whatever stands in the place of a value, no other error comes, and no bad value is kept."""
+    """Whatever stands in the place of a value, no other error comes, and no bad value is kept.
+
+    Neither does one come from placing it in time, nor from making rows of it.
+    """
     records = [dict(record) for record in WHOLE[name]]
     target = records[data.draw(st.integers(0, len(records) - 1))]
     key = data.draw(st.sampled_from(sorted(target)))
@@ -269,6 +310,9 @@ def test_anything_is_a_run_or_a_parse_error(name: str, data: st.DataObject) -> N
         run = PARSERS[name].parse(files)
     except ParseError:
         return
+    with contextlib.suppress(ParseError):
+        window(run, NODE, ADAPTERS[name])
+    requests_table(client_requests(run, NODE, {}, int).rows)
     for call in run.calls:
         assert all(gap >= 0 for gap in call.gaps_s)
         assert (call.output_tokens or 0) >= 0

@@ -32,14 +32,30 @@ def window(run: ClientRun, record: Mapping[str, Any], adapter: Adapter) -> Windo
         adapter: what is known of the client.
 
     Raises:
-        ParseError: nothing that the client left says when it measured.
+        ParseError: nothing that the client left says when it measured, or it says a time at which
+            it did not run.
     """
+    # By so much the wall clock was set meanwhile, of which some clients' stamps are.
+    step_ns = abs(integer(mapping(record.get("clock")).get("step_ns")) or 0)
+    found = _found(run, record, adapter, step_ns)
+    started, ended = integer(record.get("started_ns")), integer(record.get("ended_ns"))
+    slack_ns = SLACK_NS + step_ns
+    if (started is not None and found.start_ns < started - slack_ns) or (
+        ended is not None and found.end_ns > ended + slack_ns
+    ):
+        raise ParseError(
+            "what the client says of its time does not lie in the time in which it ran",
+            found.source,
+            REMEDY,
+        )
+    return found
+
+
+def _found(run: ClientRun, record: Mapping[str, Any], adapter: Adapter, step_ns: int) -> Window:
     if run.window_ns is not None:
-        # Its stamps are of the wall clock, which may have been set meanwhile.
-        step_ns = abs(integer(mapping(record.get("clock")).get("step_ns")) or 0)
         error_ns = step_ns + round(run.rounding_s * 1e9)
         return Window(*run.window_ns, "the client's phases", error_ns)
-    if run.duration_s is None:
+    if not run.duration_s:
         raise ParseError("the client does not say how long it measured", "duration", REMEDY)
     duration_ns = round(run.duration_s * 1e9)
     begin, end = _mark(record, "begin"), _mark(record, "end")

@@ -14,9 +14,17 @@ from typing import Any
 
 from servemap.model.errors import ParseError
 from servemap.model.files import parse_json
-from servemap.parsers.clients.records import REMEDY, ClientCall, ClientRun, count, file_of, seconds
+from servemap.parsers.clients.records import (
+    REMEDY,
+    ClientCall,
+    ClientRun,
+    count,
+    file_of,
+    moment,
+    seconds,
+)
 from servemap.parsers.jsonl import parse_jsonl
-from servemap.parsers.values import integer, mapping, number, sequence, text
+from servemap.parsers.values import mapping, number, sequence, text
 
 RECORDS = "profile_export.jsonl"
 SUMMARY = "profile_export_aiperf.json"
@@ -84,22 +92,23 @@ def _phase(manifest: Mapping[str, Any]) -> tuple[int, int]:
     ]
     if len(found) != 1:
         raise ParseError(f"{PHASES} has {len(found)} profiling phases, not one", PHASES, REMEDY)
-    begin, end = integer(found[0].get("start_ns")), integer(found[0].get("end_ns"))
+    begin, end = moment(found[0].get("start_ns")), moment(found[0].get("end_ns"))
     if begin is None or end is None:
         raise ParseError(f"{PHASES} gives the profiling phase no interval", PHASES, REMEDY)
     return begin, end
 
 
 def _moment(summary: Mapping[str, Any], name: str) -> int:
-    """Return a time of the summary, which has no zone, as epoch ns."""
+    """Return a time of the summary as epoch ns; without a zone it is UTC."""
     said = text(summary.get(name)) or ""
     try:
-        moment = datetime.fromisoformat(said).replace(tzinfo=UTC)
+        stamp = datetime.fromisoformat(said)
+        since = (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)) - EPOCH
     except ValueError as error:
         raise ParseError(
             f"neither {PHASES} nor {SUMMARY} says when the profiling phase was", name, REMEDY
         ) from error
-    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
+    return since // timedelta(microseconds=1) * 1000
 
 
 def _flat(summary: Mapping[str, Any]) -> dict[str, float]:
@@ -124,7 +133,7 @@ def _call(index: int, record: Mapping[str, Any]) -> ClientCall:
         id=text(metadata.get("x_request_id")) or str(index),
         counted=counted,
         error=None if counted else _error(failure),
-        start_ns=count(metadata.get("request_start_ns")),
+        start_ns=moment(metadata.get("request_start_ns")),
         ttft_s=_seconds(metrics, "time_to_first_token") if counted else None,
         latency_s=_seconds(metrics, "request_latency") if counted else None,
         gaps_s=tuple(gap for gap in gaps if gap is not None) if counted else (),

@@ -1,7 +1,7 @@
 """What the result files of a load client of others say, in one form for all of them."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from servemap.model.errors import ParseError
 from servemap.parsers.values import integer, number
@@ -82,16 +82,57 @@ def file_of(files: Mapping[str, bytes], name: str) -> bytes:
     return data
 
 
+def lists_of(
+    record: Mapping[str, Any], needed: Sequence[str], more: Sequence[str], where: str
+) -> dict[str, list[Any]]:
+    """Return the lists of a result that have one entry a request, by name.
+
+    Args:
+        record: the result.
+        needed: those without which it says nothing of single requests.
+        more: those that not every version writes.
+        where: the file.
+
+    Raises:
+        ParseError: one that is needed is missing, or their lengths differ.
+    """
+    found = {name: record.get(name) for name in (*needed, *more)}
+    lists = {name: values for name, values in found.items() if isinstance(values, list)}
+    missing = [name for name in needed if name not in lists]
+    if missing:
+        raise ParseError(
+            f"the result holds no single requests: {', '.join(missing)} is missing", where, REMEDY
+        )
+    if len({len(values) for values in lists.values()}) > 1:
+        said = ", ".join(f"{len(values)} {name}" for name, values in lists.items())
+        raise ParseError(f"the lists of the result differ in length: {said}", where, REMEDY)
+    return lists
+
+
+LONGEST_S = 1e9
+"""Thirty years: beyond it nothing is a duration, and in nanoseconds it would not fit 64 bits."""
+MOST = 2**53
+"""Beyond it nothing is a number of tokens."""
+LATEST_NS = 2**62
+"""In the year 2116; beyond it sums of times would not fit 64 bits."""
+
+
 def seconds(value: object) -> float | None:
     """Return a duration; None for what is none, such as a negative one."""
     found = number(value)
-    return found if found is not None and found >= 0 else None
+    return found if found is not None and 0 <= found <= LONGEST_S else None
 
 
 def count(value: object) -> int | None:
     """Return a number of tokens or requests; None for what is none."""
     found = integer(value)
-    return found if found is not None and found >= 0 else None
+    return found if found is not None and 0 <= found <= MOST else None
+
+
+def moment(value: object) -> int | None:
+    """Return a time in epoch ns; None for what is none."""
+    found = integer(value)
+    return found if found is not None and 0 <= found <= LATEST_NS else None
 
 
 def numbers(record: Mapping[str, object]) -> dict[str, float]:

@@ -18,6 +18,7 @@ from servemap.parsers.clients.records import (
     ClientRun,
     count,
     file_of,
+    lists_of,
     numbers,
     seconds,
 )
@@ -51,19 +52,11 @@ def parse(files: Mapping[str, bytes]) -> ClientRun:
 
 def parse_record(record: Mapping[str, Any], where: str) -> ClientRun:
     """Return the run of one line; ParseError where its lists are missing or differ in length."""
-    lengths = {name: len(record[name]) for name in LISTS if isinstance(record.get(name), list)}
-    missing = [name for name in LISTS if name not in lengths]
-    if missing:
-        raise ParseError(
-            f"the result holds no single requests: {', '.join(missing)} is missing", where, REMEDY
-        )
-    if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{length} {name}" for name, length in lengths.items())
-        raise ParseError(f"the lists of the result differ in length: {said}", where, REMEDY)
+    lists = lists_of(record, LISTS, (), where)
     native = record.get("backend") in NATIVE
     calls = [
-        _call(index, {name: record[name][index] for name in LISTS}, native)
-        for index in range(lengths["ttfts"])
+        _call(index, {name: values[index] for name, values in lists.items()}, native)
+        for index in range(len(lists["ttfts"]))
     ]
     return ClientRun(calls, numbers(record), seconds(record.get("duration")))
 

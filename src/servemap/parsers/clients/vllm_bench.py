@@ -17,6 +17,7 @@ from servemap.parsers.clients.records import (
     ClientRun,
     count,
     file_of,
+    lists_of,
     numbers,
     seconds,
 )
@@ -50,20 +51,10 @@ def parse(files: Mapping[str, bytes]) -> ClientRun:
 
 def parse_record(record: Mapping[str, Any], where: str) -> ClientRun:
     """Return the run of a decoded result; ParseError where its lists are missing or differ."""
-    found = {name: record.get(name) for name in (*LISTS, *MORE_LISTS)}
-    lists = {name: values for name, values in found.items() if isinstance(values, list)}
-    lengths = {name: len(values) for name, values in lists.items()}
-    missing = [name for name in LISTS if name not in lengths]
-    if missing:
-        raise ParseError(
-            f"the result holds no single requests: {', '.join(missing)} is missing", where, REMEDY
-        )
-    if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{length} {name}" for name, length in lengths.items())
-        raise ParseError(f"the lists of the result differ in length: {said}", where, REMEDY)
+    lists = lists_of(record, LISTS, MORE_LISTS, where)
     calls = [
         _call(index, {name: values[index] for name, values in lists.items()})
-        for index in range(lengths["ttfts"])
+        for index in range(len(lists["ttfts"]))
     ]
     held = [seconds(value) for value in lists.get("queue_times", [])]
     arrivals = [
@@ -94,7 +85,7 @@ def _call(index: int, fields: Mapping[str, Any]) -> ClientCall:
     return ClientCall(
         id=str(index),
         counted=counted,
-        error=None if counted else _last_line(error) or "the server refused it without a word",
+        error=None if counted else _last_line(error) or _without_a_word(ttft_s),
         start_s=seconds(fields.get("start_times")),
         ttft_s=ttft_s if counted else None,
         latency_s=latency_s if counted else None,
@@ -109,3 +100,9 @@ def _last_line(error: str | None) -> str | None:
     """Return the last line of a traceback, which names the error."""
     lines = (error or "").strip().splitlines()
     return lines[-1].strip() if lines else None
+
+
+def _without_a_word(ttft_s: float | None) -> str:
+    """Return why a request without an error is no success: it has no first token, or no number."""
+    refused = "the server refused it without a word"
+    return refused if ttft_s == 0 else "what the client wrote of it is damaged"

@@ -135,7 +135,7 @@ class _Columns:
                     None if (count := _count(args.elements)) < 0 else count,
                 )
         self._rows += len(rows)
-        columns = (
+        columns: tuple[NDArray[Any], ...] = (
             start,
             start + length,
             kinds,

@@ -11,7 +11,7 @@ from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
 from servemap.server.context import Context
 from servemap.server.gates.checks import Check
-from servemap.server.launch import process
+from servemap.server.launch import exits, process
 from servemap.server.launch.node_log import read_log
 from servemap.server.launch.process import Running
 
@@ -88,7 +88,7 @@ def diagnose_ranks(
         )
         state = process.supervisor_state(node, workdir, boot_id)
         text = read_log(node, process.log_path(workdir, boot_id))
-        ended = process.say_exit(state) if state.get("exit") else None
+        ended = exits.say_exit(state) if state.get("exit") else None
         return diagnose(text, engine, exit_words=ended, ready=ready)
 
     return each(list(ranks), look)
@@ -132,7 +132,7 @@ def why_lost(context: Context, variant: str, ranks: Mapping[str, Running]) -> li
 def _tells(rank: Diagnosis) -> bool:
     if any(finding.role == "cause" for finding in rank.findings):
         return True
-    if rank.exit is None or process.KILLED not in rank.exit:
+    if rank.exit is None or exits.KILLED not in rank.exit:
         return rank.exit is not None
     return rank.unknown is not None and bool(rank.unknown.errors)
 
@@ -156,6 +156,6 @@ def memory_errors(context: Context, variant: str, ranks: Mapping[str, Running]) 
         if found is not None:
             return f"the server's memory was used up on {node_id}: {found.line}"
         killed = (state.get("exit") or {}).get("oom_killed")
-        return f"{process.say_exit(state)} (node {node_id})" if killed else None
+        return f"{exits.say_exit(state)} (node {node_id})" if killed else None
 
     return [text for text in each(list(ranks), look).values() if text]

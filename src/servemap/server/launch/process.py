@@ -12,19 +12,11 @@ from servemap.server.launch import shared_memory
 from servemap.server.launch.records import running_fields, state_fields
 
 SUPERVISOR_START_S = 10.0
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
-RESTARTED = "the machine was restarted, and the server ended with it"
 TOUCH_S = 10.0
-KILLED = "the server was ended by signal"
 END_S = 10.0
 """Time beyond the grace for a supervisor to kill what is left and write how it ended."""
 CONTAINER_END_S = 60.0
 """Time beyond the grace for a runtime to stop and remove a container."""
-
-LOST = {
-    "client_lost": "the container was stopped because its client was lost",
-    "supervisor_lost": "the container was stopped because its supervisor was killed",
-}
 
 
 @dataclass(frozen=True)
@@ -129,12 +121,13 @@ def forget(node: Node, workdir: str) -> None:
 def supervisor_state(node: Node, workdir: str, boot_id: str) -> dict[str, Any]:
     """Return what the supervisor last wrote of a start; empty where it wrote nothing usable."""
     try:
-        return state_fields(node.read_text(_state_path(workdir, boot_id)))
+        return state_fields(node.read_text(state_path(workdir, boot_id)))
     except ValueError:
         return {}
 
 
-def _state_path(workdir: str, boot_id: str) -> str:
+def state_path(workdir: str, boot_id: str) -> str:
+    """Return what the supervisor of one start writes of it."""
     return _path(workdir, f"{boot_id}.state.json")
 
 
@@ -150,48 +143,6 @@ def alive(node: Node, workdir: str, running: Running) -> bool:
     """Whether the server's own process runs (its supervisor alone does not count)."""
     process = server_process(supervisor_state(node, workdir, running.boot_id))
     return process is not None and node.alive(process)
-
-
-def say_exit(state: dict[str, Any]) -> str:
-    """Return in words how a server ended."""
-    end = state.get("exit") or {}
-    if end.get("reason") == "lease_expired":
-        return "the server was stopped because nobody renewed its lease"
-    if end.get("reason") in LOST:
-        return LOST[end["reason"]]
-    if end.get("oom_killed"):
-        return "the server was killed because its container was out of memory"
-    if end.get("signal") is not None:
-        return f"{KILLED} {end['signal']}"
-    if end.get("code") is not None:
-        return f"the server exited with code {end['code']}"
-    return "the server's process is gone"
-
-
-def why_ended(node: Node, workdir: str, running: Running, grace_s: float) -> str:
-    """Return in words how a rank that does not run any more ended.
-
-    Its supervisor says so once it has ended the rest, for which it may take the grace and a kill.
-    """
-    deadline = time.monotonic() + grace_s + END_S
-    state = supervisor_state(node, workdir, running.boot_id)
-    while state and not state.get("exit") and node.alive(running.supervisor):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.1)
-        state = supervisor_state(node, workdir, running.boot_id)
-    path = _state_path(workdir, running.boot_id)
-    if not state and node.read_text(path) is not None:
-        return f"the record of the server is damaged: {path}"
-    if not state.get("exit") and _restarted(node, state):
-        return RESTARTED
-    return say_exit(state)
-
-
-def _restarted(node: Node, state: dict[str, Any]) -> bool:
-    """Whether the machine is in another boot than the one in which a state was written."""
-    then, now = state.get("machine_boot_id"), node.read_text(BOOT_ID)
-    return bool(then and now) and then != str(now).strip()
 
 
 def start(
@@ -226,7 +177,7 @@ def start(
         "env": env,
         "cwd": cwd or workdir,
         "log": log_path(workdir, boot_id),
-        "state": _state_path(workdir, boot_id),
+        "state": state_path(workdir, boot_id),
         "heartbeat": heartbeat_path(workdir),
         "ttl_s": ttl_s,
         "boot_id": boot_id,

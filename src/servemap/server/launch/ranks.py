@@ -7,7 +7,7 @@ from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
 from servemap.server.context import Context
 from servemap.server.events import append_event
-from servemap.server.launch import process
+from servemap.server.launch import exits, process
 from servemap.server.launch.process import Running
 
 REPLACED = "the server that was measured was stopped or replaced"
@@ -73,7 +73,7 @@ def _why_down(context: Context, node_id: str, rank: Running) -> str | None:
     node, workdir = context.nodes[node_id], context.workdir(node_id)
     if process.alive(node, workdir, rank):
         return None
-    said = process.why_ended(node, workdir, rank, context.policy.stop_grace_s)
+    said = exits.why_ended(node, workdir, rank, context.policy.stop_grace_s)
     return f"{said} (node {node_id})" if len(context.nodes) > 1 else said
 
 
@@ -82,7 +82,7 @@ def joined(said: Iterable[str | None]) -> str | None:
     ends = dict.fromkeys(text for text in said if text)
 
     def is_cause(text: str) -> bool:
-        return process.KILLED in text or process.RESTARTED in text
+        return exits.KILLED in text or exits.RESTARTED in text
 
     return "; ".join(sorted(ends, key=is_cause, reverse=True)) or None
 

@@ -9,7 +9,7 @@ import pytest
 
 from servemap.model.errors import LaunchError, NodeError
 from servemap.nodes.local import LocalNode
-from servemap.server.launch import process
+from servemap.server.launch import exits, process
 from tests.fakes import FakeNode
 
 
@@ -98,7 +98,7 @@ def test_a_damaged_state_is_no_state_and_is_named(
     node.state_path.write_text(json.dumps({**node.state, **change}))
     assert process.supervisor_state(node, str(tmp_path), running.boot_id) == {}
     assert not process.alive(node, str(tmp_path), running)
-    said = process.why_ended(node, str(tmp_path), running, 0.1)
+    said = exits.why_ended(node, str(tmp_path), running, 0.1)
     assert said == f"the record of the server is damaged: {node.state_path}"
     process.stop(node, str(tmp_path), running, 0.1)
     assert node.supervisor not in node.living
@@ -110,7 +110,7 @@ def test_how_it_ended_is_said_when_its_supervisor_has_ended_the_rest(
     running = start(node, tmp_path)
     node.living.discard(node.server)
     monkeypatch.setattr(process.time, "sleep", lambda _: node.server_dies(signal=9))
-    said = process.why_ended(node, str(tmp_path), running, 0.1)
+    said = exits.why_ended(node, str(tmp_path), running, 0.1)
     assert said == "the server was ended by signal 9"
 
 
@@ -120,7 +120,7 @@ def test_a_supervisor_that_never_says_how_it_ended_is_not_awaited_for_ever(
     running = start(node, tmp_path)
     node.living.discard(node.server)
     monkeypatch.setattr(process, "END_S", 0.0)
-    said = process.why_ended(node, str(tmp_path), running, 0.1)
+    said = exits.why_ended(node, str(tmp_path), running, 0.1)
     assert said == "the server's process is gone"
 
 
@@ -232,7 +232,7 @@ def test_what_does_not_end_is_named(node: FakeNode, tmp_path: Path) -> None:
     ],
 )
 def test_how_a_server_ended_in_words(end: dict[str, Any] | None, words: str) -> None:
-    assert words in process.say_exit({"exit": end})
+    assert words in exits.say_exit({"exit": end})
 
 
 def test_the_state_of_another_boot_of_the_machine_is_no_process() -> None:
