@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from servemap.analysis.client_requests import FLAG_NO_START, client_requests
 from servemap.analysis.client_summary import check_summary, client_table, compare
 from servemap.analysis.load_records import read_load
-from servemap.analysis.requests import FLAG_MORE_EVENTS
+from servemap.analysis.requests import FLAG_AT_ONCE, FLAG_MORE_EVENTS
 from servemap.model.clients import OWN_OPTIONS
 from servemap.parsers.clients import aiperf, sglang_bench, vllm_bench
 from servemap.parsers.clients.records import FLAG_AS_ASKED, ClientCall, ClientRun
@@ -186,6 +186,16 @@ def test_a_length_that_was_only_asked_for_counts_where_it_cannot_be_shorter() ->
     assert (row.input_tokens, row.output_tokens) == (None, 3)
     (row,) = client_requests(run, CLIENT, {**LOAD, "request": {}}, int).rows
     assert row.output_tokens is None
+
+
+def test_an_answer_without_time_between_its_tokens_is_said_to_be_one() -> None:
+    """aiperf gives each event of one piece of an answer the same time: no TPOT follows from it."""
+    call = ClientCall("0", True, ttft_s=0.5, gaps_s=(0.0, 0.0), output_tokens=3)
+    (row,) = client_requests(ClientRun([call], {}, 1.0), CLIENT, LOAD, int).rows
+    assert (row.tpot_s, row.flags) == (None, (FLAG_AT_ONCE, FLAG_NO_START))
+    for other in (call._replace(gaps_s=(0.0, 0.1)), call._replace(gaps_s=(), output_tokens=1)):
+        (row,) = client_requests(ClientRun([other], {}, 1.0), CLIENT, LOAD, int).rows
+        assert FLAG_AT_ONCE not in row.flags
 
 
 def test_more_events_than_tokens_are_said_to_be() -> None:
