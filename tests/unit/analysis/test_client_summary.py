@@ -129,6 +129,17 @@ def test_a_clock_that_is_set_makes_stamps_of_the_wall_clock_worthless(
     assert checks["client_clock_set_ms"].ok is ok
 
 
+@pytest.mark.parametrize("name", ["median_ttft_ms", "request_throughput"])
+def test_a_figure_that_is_no_number_does_not_agree(name: str) -> None:
+    run = run_of({**result(2, 4, 3, 0.0, 1.0), name: float("nan")})
+    check, _ = check_summary(run, "vllm-bench")
+    assert check.ok is False
+    assert f"{name} is no number" in check.note
+    unlike = run_of({**result(2, 4, 1, 0.0, 1.0), "mean_tpot_ms": float("nan")})
+    tpot = [one for one in compare(unlike, "vllm-bench")[0] if one.name == "mean_tpot_ms"]
+    assert tpot == [], "of one token there is none"
+
+
 def test_rates_may_differ_by_the_rounding_of_their_time() -> None:
     record = {**result(2, 4, 3, 0.0, 1.0), "request_throughput": 2.00001}
     run = run_of(record)
