@@ -29,17 +29,20 @@ _STATISTICS: dict[str, Callable[[Any], Any]] = {
 class Compared(NamedTuple):
     """One figure of a client's summary: what it says, and what its requests give.
 
+    `said` is None where the summary has no number for it though its requests give one.
     `rounding` is the relative difference that its files' rounding of times alone can make.
     """
 
     name: str
-    said: float
+    said: float | None
     again: float
     rounding: float = 0.0
 
     @property
     def difference(self) -> float:
         """Relative to the larger of the two, beyond rounding of times; 0 where both are 0."""
+        if self.said is None:
+            return 1.0
         most = max(abs(self.said), abs(self.again))
         return max(abs(self.said - self.again) / most - self.rounding, 0.0) if most else 0.0
 
@@ -64,7 +67,12 @@ def compare(run: ClientRun, client: str) -> tuple[list[Compared], list[str]]:
     rules = client_table()[client]["summary"]
     counted = [call for call in run.calls if call.counted]
     series, totals = _series(counted), _totals(run.calls, counted)
-    compared, others = [], []
+    compared: list[Compared] = []
+    others = []
+    for name in sorted(run.blank):
+        again = _again(name, rules, series, totals, run.duration_s)
+        if again is not None:
+            compared.append(Compared(name, None, again))
     for name, said in run.summary.items():
         again = _again(name, rules, series, totals, run.duration_s)
         if again is not None:
@@ -91,7 +99,8 @@ def check_summary(run: ClientRun, client: str) -> tuple[Check, dict[str, Any]]:
     else:
         note = f"{len(compared)} figures of {client} made again from its requests"
         if worst.difference > limit:
-            note = f"{worst.name} is {worst.said:.6g}, its requests give {worst.again:.6g}"
+            said = "no number" if worst.said is None else f"{worst.said:.6g}"
+            note = f"{worst.name} is {said}, its requests give {worst.again:.6g}"
         check = Check(CHECK, worst.difference, limit, worst.difference <= limit, note)
     return check, {
         "client": client,

@@ -42,6 +42,7 @@ FLAG_NO_TEXT = "first_token_not_visible"
 FLAG_NO_USAGE = "no_usage"
 FLAG_PROMPT = "prompt_tokens_differ"
 FLAG_BACKWARDS = "event_times_run_backwards"
+FLAG_AT_ONCE = "all_tokens_at_one_time"
 
 # More tokens than any context holds is damage, not a count.
 MOST_TOKENS = 100_000_000
@@ -169,6 +170,9 @@ def _request(
     timing = _NO_TIMING
     if status == "ok" and sent is not None and first is not None and last is not None:
         timing = _timing(sent, first, last, output_tokens, chunks)
+        # As of an answer that came in one piece: there is no time between its tokens.
+        if first == last and (output_tokens or 0) > 1 and FLAG_HIDDEN not in flags:
+            flags.append(FLAG_AT_ONCE)
     gaps_ns = np.diff(chunks.t_ns) if status == "ok" else np.empty(0, np.int64)
     after_first = chunks.tokens[1:] if status == "ok" else np.empty(0, np.int64)
     return Request(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from servemap.analysis.client_requests import FLAG_NO_START, client_requests
 from servemap.analysis.client_summary import check_summary, client_table, compare
 from servemap.analysis.load_records import read_load
-from servemap.analysis.requests import FLAG_MORE_EVENTS
+from servemap.analysis.requests import FLAG_AT_ONCE, FLAG_MORE_EVENTS
 from servemap.model.clients import OWN_OPTIONS
 from servemap.parsers.clients import aiperf, sglang_bench, vllm_bench
 from servemap.parsers.clients.records import FLAG_AS_ASKED, ClientCall, ClientRun
@@ -129,6 +129,17 @@ def test_a_clock_that_is_set_makes_stamps_of_the_wall_clock_worthless(
     assert checks["client_clock_set_ms"].ok is ok
 
 
+@pytest.mark.parametrize("name", ["median_ttft_ms", "request_throughput"])
+def test_a_figure_that_is_no_number_does_not_agree(name: str) -> None:
+    run = run_of({**result(2, 4, 3, 0.0, 1.0), name: float("nan")})
+    check, _ = check_summary(run, "vllm-bench")
+    assert check.ok is False
+    assert f"{name} is no number" in check.note
+    unlike = run_of({**result(2, 4, 1, 0.0, 1.0), "mean_tpot_ms": float("nan")})
+    tpot = [one for one in compare(unlike, "vllm-bench")[0] if one.name == "mean_tpot_ms"]
+    assert tpot == [], "of one token there is none"
+
+
 def test_rates_may_differ_by_the_rounding_of_their_time() -> None:
     record = {**result(2, 4, 3, 0.0, 1.0), "request_throughput": 2.00001}
     run = run_of(record)
@@ -186,6 +197,16 @@ def test_a_length_that_was_only_asked_for_counts_where_it_cannot_be_shorter() ->
     assert (row.input_tokens, row.output_tokens) == (None, 3)
     (row,) = client_requests(run, CLIENT, {**LOAD, "request": {}}, int).rows
     assert row.output_tokens is None
+
+
+def test_an_answer_without_time_between_its_tokens_is_said_to_be_one() -> None:
+    """aiperf gives each event of one piece of an answer the same time: no TPOT follows from it."""
+    call = ClientCall("0", True, ttft_s=0.5, gaps_s=(0.0, 0.0), output_tokens=3)
+    (row,) = client_requests(ClientRun([call], {}, 1.0), CLIENT, LOAD, int).rows
+    assert (row.tpot_s, row.flags) == (None, (FLAG_AT_ONCE, FLAG_NO_START))
+    for other in (call._replace(gaps_s=(0.0, 0.1)), call._replace(gaps_s=(), output_tokens=1)):
+        (row,) = client_requests(ClientRun([other], {}, 1.0), CLIENT, LOAD, int).rows
+        assert FLAG_AT_ONCE not in row.flags
 
 
 def test_more_events_than_tokens_are_said_to_be() -> None:

@@ -53,6 +53,7 @@ class ClientRun(NamedTuple):
         rounding_s: by how much its files round that.
         window_ns: begin and end of what it measured, epoch; None where it does not say.
         queue_s: how long the earliest request was held back after the client's clock began.
+        blank: what stands in the summary and is no number, such as NaN.
         problem: why the run as a whole is no measurement; None where it is one.
     """
 
@@ -62,6 +63,7 @@ class ClientRun(NamedTuple):
     rounding_s: float = 0.0
     window_ns: tuple[int, int] | None = None
     queue_s: float = 0.0
+    blank: frozenset[str] = frozenset()
     problem: str | None = None
 
 
@@ -142,3 +144,8 @@ def numbers(record: Mapping[str, object]) -> dict[str, float]:
     """
     found = {str(name).rstrip(":"): number(value) for name, value in record.items()}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def blanks(record: Mapping[str, object]) -> frozenset[str]:
+    """Return the names of a record's values that are none, as NaN is (see `numbers`)."""
+    return frozenset(str(name).rstrip(":") for name, value in record.items() if value is None)

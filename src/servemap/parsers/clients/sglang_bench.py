@@ -16,6 +16,7 @@ from servemap.parsers.clients.records import (
     REMEDY,
     ClientCall,
     ClientRun,
+    blanks,
     count,
     file_of,
     lists_of,
@@ -58,7 +59,7 @@ def parse_record(record: Mapping[str, Any], where: str) -> ClientRun:
         _call(index, {name: values[index] for name, values in lists.items()}, native)
         for index in range(len(lists["ttfts"]))
     ]
-    return ClientRun(calls, numbers(record), seconds(record.get("duration")))
+    return ClientRun(calls, numbers(record), seconds(record.get("duration")), blank=blanks(record))
 
 
 def _call(index: int, fields: Mapping[str, Any], native: bool) -> ClientCall:

@@ -15,6 +15,7 @@ from servemap.parsers.clients.records import (
     REMEDY,
     ClientCall,
     ClientRun,
+    blanks,
     count,
     file_of,
     lists_of,
@@ -68,6 +69,7 @@ def parse_record(record: Mapping[str, Any], where: str) -> ClientRun:
         numbers(record),
         seconds(record.get("duration")),
         queue_s=max(first - min(arrivals), 0.0) if first is not None and arrivals else 0.0,
+        blank=blanks(record),
     )
 
 
