@@ -1,17 +1,16 @@
 """`servemap doctor`: is every node ready, one line for each node and check."""
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from servemap.measure.status import absent_sources, planned_repeats
-from servemap.model.results import RESULTS
+from servemap.measure.status import planned_repeats
 from servemap.model.server_spec import Container
 from servemap.prepare import judge_fabric, judge_machine, judge_software
-from servemap.prepare.lines import Line, judged, ok, some, unknown
+from servemap.prepare.here import patch_lines, results_line
+from servemap.prepare.lines import Line, judged, unknown
 from servemap.prepare.planned_bytes import node_bytes, results_bytes
 from servemap.prepare.survey import Answer, Connector, ask_all
 from servemap.prepare.wanted import Wanted, wanted
@@ -20,7 +19,6 @@ from servemap.server.launch.boots import read_boots
 
 Check = tuple[str, Callable[[], Line]]
 
-HERE = "(here)"
 DEFAULT_PYTHON = "the default python"
 
 
@@ -90,33 +88,6 @@ def examine(context: Context, connector: Connector = connect) -> list[Line]:
         for line in node_lines(one, answers[one.spec.id], references, written[one.spec.id])
     ]
     return [*lines, *patch_lines(context), results_line(results_bytes(written))]
-
-
-def patch_lines(context: Context) -> Iterator[Line]:
-    """Yield whether the sources of the planned patches are on this machine, where there are any."""
-    variants = context.plan.items().variants
-    planned = {patch.id for name in variants for patch in context.server(name).patches}
-    absent = absent_sources(context, variants)
-    if absent:
-        yield Line(
-            HERE,
-            "patches",
-            "FAIL",
-            f"not here: {some(f'{source} ({patch})' for patch, source in absent.items())}",
-            "give sources as files or folders, relative to the folder that servemap is run from",
-        )
-    elif planned:
-        yield ok(HERE, "patches", some(sorted(planned)))
-
-
-def results_line(planned: int) -> Line:
-    """Return whether the results fit on the disk of this machine."""
-    folder = RESULTS.resolve()
-    while not folder.is_dir():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    elsewhere = f"let {Path(RESULTS)} be a link to a folder on another disk"
-    return judge_machine.room_line(HERE, "results disk", free, planned, elsewhere)
 
 
 def node_lines(one: Wanted, answer: Answer, references: References, planned: int) -> Iterator[Line]:

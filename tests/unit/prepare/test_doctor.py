@@ -20,7 +20,8 @@ from servemap.model.server_spec import NodeSpec
 from servemap.nodes.base import Completed, Node
 from servemap.nodes.clock import ClockOffset
 from servemap.prepare import survey
-from servemap.prepare.doctor import HERE, examine
+from servemap.prepare.doctor import examine
+from servemap.prepare.here import HERE
 from servemap.prepare.lines import Line
 from servemap.server.launch.boots import Boot, write_boot
 from tests.fakes import FarNode, campaign

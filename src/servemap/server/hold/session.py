@@ -55,7 +55,7 @@ def begin(context: Context) -> None:
     What was taken is given back where this fails, and a run that never began leaves no folder.
 
     Raises:
-        ConfigError: this version cannot reach a node or start an engine of the campaign.
+        ConfigError: this version cannot reach a node of the campaign.
         LockedError: another controller drives the run or a node.
         NodeError: a node cannot be reached, or takes no lease.
         ResultsError: the results folder is another campaign's or another version's, or cannot be
