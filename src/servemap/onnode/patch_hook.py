@@ -13,7 +13,7 @@ PID START began; PID START imported|inherited SHA256 FILE MODULE. START is field
 
 import os
 import sys
-from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.machinery import PathFinder, SourceFileLoader, SourcelessFileLoader
 from typing import Any, Dict, List, Optional, Tuple
 
 PACKAGE = "__init__.py"
@@ -71,7 +71,7 @@ def watch(folder: str) -> None:
     for one in watched:
         named.setdefault(module_name(one), []).append(one)
     imported: List[Tuple[str, str, str]] = []
-    compiled = SourceFileLoader.get_code
+    compiled, loaded = SourceFileLoader.get_code, SourcelessFileLoader.get_code
 
     def get_code(self: SourceFileLoader, fullname: str) -> Any:
         # By its file: a module may be loaded from it under any name.
@@ -88,11 +88,21 @@ def watch(folder: str) -> None:
         say(notes, ["imported\t%s\t%s\t%s" % imported[-1]])
         return code
 
+    def get_bare_code(self: SourcelessFileLoader, fullname: str) -> Any:
+        # Byte code without its source, in the place of a watched file: a copy of it, never it.
+        path = os.path.abspath(self.get_filename(fullname))
+        source = os.path.splitext(path)[0] + ".py"
+        if noted_as(named.get(module_name(source), []), fullname, source) is not None:
+            imported.append((digest(self.get_data(path)), path, fullname))
+            say(notes, ["imported\t%s\t%s\t%s" % imported[-1]])
+        return loaded(self, fullname)
+
     # No import in here: another thread may hold a lock of one at the time of the fork.
     def forked() -> None:
         say(notes, ["began"] + ["inherited\t%s\t%s\t%s" % one for one in imported])
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign,assignment]
+    SourcelessFileLoader.get_code = get_bare_code  # type: ignore[method-assign]
     os.register_at_fork(after_in_child=forked)
     say(notes, ["began"])
 

@@ -4,6 +4,7 @@ import compileall
 import hashlib
 import json
 import os
+import py_compile
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -153,6 +154,18 @@ def test_a_copy_that_comes_first_is_noted_as_what_it_is(hooked: Hooked) -> None:
     assert hooked.run("import pack.inner.mod as m; print(m.VALUE)") == "copy\n"
     ((found,),) = hooked.imports()
     assert (found["file"], found["sha256"]) == (str(copy), sha256(copy))
+
+
+def test_byte_code_without_source_that_comes_first_is_noted_as_what_it_is(hooked: Hooked) -> None:
+    copy = hooked.folder / "copy" / "pack" / "inner" / "mod.pyc"
+    for source in sorted(hooked.root.rglob("*.py")):
+        target = copy.parents[2] / source.relative_to(hooked.root).with_suffix(".pyc")
+        py_compile.compile(str(source), cfile=str(target))
+    hooked.first = [copy.parents[2]]
+    assert hooked.run("import pack.inner.mod as m; print(m.VALUE)") == "patched\n"
+    ((noted,),) = hooked.imports()
+    assert (noted["module"], noted["file"]) == ("pack.inner.mod", str(copy))
+    assert noted["sha256"] == sha256(copy)
 
 
 def test_modules_of_a_like_name_are_not_taken_for_it(hooked: Hooked) -> None:
