@@ -90,8 +90,10 @@ def test_a_rank_that_is_killed_in_a_case_fails_it_and_its_log_says_why(context: 
     meta = measured(context, "decode")
     killer.join()
     assert meta["status"] == "failed"
-    assert [one for one in meta["reasons"] if "was killed with SIGKILL" in one] != []
-    assert "Worker proc VllmWorker-1 died unexpectedly (exit code: -9)" in whole_log(context)
+    # It asks for the exit code at once, and has none where the kernel is not done yet.
+    said = "was killed with SIGKILL", "A worker of the server ended without a word"
+    assert [one for one in meta["reasons"] if any(text in one for text in said)] != []
+    assert "Worker proc VllmWorker-1 died unexpectedly (exit code: " in whole_log(context)
     again = ensure_server(context, "baseline")
     assert again.boot_id != served.boot_id
     assert starts(context)[-2].status == "died"
