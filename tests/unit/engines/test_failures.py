@@ -87,8 +87,8 @@ EXAMPLES = {
     "disk-full": "OSError: [Errno 28] No space left on device",
     "killed": "Killed",
     "crashed": "Fatal Python error: Segmentation fault",
-    "worker-died": "(EngineCore pid=7) ERROR Worker proc VllmWorker-1 died unexpectedly (exit code: "
-    "None), shutting down executor.",
+    "worker-died": "(EngineCore pid=7) ERROR Worker proc VllmWorker-1 died unexpectedly (exit "
+    "code: None), shutting down executor.",
     "capture-hang": "Capturing CUDA graph shapes:   3%",
     "capture-cut": "Capture cuda graph begin. This can take minutes.",
     "ranks-hang": "Init torch distributed begin.",
