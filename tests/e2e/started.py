@@ -27,12 +27,12 @@ def begun(context: Context) -> Iterator[None]:
     used: set[str] = set()
     try:
         yield
-        used |= mapped([one.pid for one in marked(starts(context))])
+        used |= mapped([one.pid for one in marked(start_ids(context))])
     finally:
         session.end(context, "the campaign ended", [])
         while session._run_lock:
             session._run_lock.pop().close()
-    assert [" ".join(one.cmdline()) for one in marked(starts(context))] == []
+    assert [" ".join(one.cmdline()) for one in marked(start_ids(context))] == []
     assert [path for path in used if Path(path).exists()] == []
 
 
@@ -44,7 +44,7 @@ def swept(context: Context) -> Iterator[None]:
 
     def look() -> None:
         while not ended.wait(0.1):
-            used.update(mapped([one.pid for one in marked(starts(context))]))
+            used.update(mapped([one.pid for one in marked(start_ids(context))]))
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -57,7 +57,7 @@ def swept(context: Context) -> Iterator[None]:
             Path(path).unlink(missing_ok=True)
 
 
-def starts(context: Context) -> set[str]:
+def start_ids(context: Context) -> set[str]:
     """Ids of all starts of this run."""
     return {boot.boot_id for boot in boots.read_boots(context.run_dir, "baseline")}
 

@@ -17,7 +17,8 @@ from servemap.engines.vllm import Vllm
 from servemap.server.context import Context
 from servemap.server.launch.ensure import ensure_server
 from servemap.server.not_run import NotRunError
-from tests.e2e.vllm_here import begun, log_of, project, starts, vllm
+from tests.e2e.started import log_of
+from tests.e2e.vllm_here import begun, project, starts, vllm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

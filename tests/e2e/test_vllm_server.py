@@ -11,13 +11,12 @@ from servemap.server.context import Context
 from servemap.server.launch import process
 from servemap.server.launch.ending import stop_server
 from servemap.server.launch.ensure import ensure_server
+from tests.e2e.started import gate, named
 from tests.e2e.vllm_here import (
     begun,
     family,
     front_end,
-    gate,
     measured,
-    named,
     project,
     serving,
     starts,

@@ -11,13 +11,12 @@ import pytest
 from servemap.onnode.ask import ask
 from servemap.server.context import Context
 from servemap.server.launch.ensure import ensure_server
+from tests.e2e.started import gate, named
 from tests.e2e.vllm_here import (
     TWO_ENV,
     begun,
     family,
-    gate,
     measured,
-    named,
     project,
     serving,
     starts,

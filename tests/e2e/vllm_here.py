@@ -1,6 +1,5 @@
 """vLLM on this machine as a campaign drives it: its spec, its processes, what it leaves behind."""
 
-import json
 import re
 import shutil
 import tempfile
@@ -22,7 +21,7 @@ from servemap.onnode.ask import ask
 from servemap.server.context import Context
 from servemap.server.hold import session
 from servemap.server.launch import boots, process
-from servemap.server.launch.served import Served
+from tests.e2e.started import marked, start_ids
 from tests.fakes import campaign
 from tests.parts import need
 from tests.workflow.harness import free_port
@@ -135,30 +134,13 @@ def watching(context: Context, used: set[Path]) -> Iterator[None]:
 
 def serving(context: Context) -> list[str]:
     """Command lines of all processes that carry the mark of a start of this run."""
-    starts = {boot.boot_id for boot in boots.read_boots(context.run_dir, "baseline")}
-    return [" ".join(one.cmdline()) for one in _marked(starts)]
+    return [" ".join(one.cmdline()) for one in marked(start_ids(context))]
 
 
 def family(context: Context) -> list[psutil.Process]:
     """The processes of the newest start, its first one first."""
     known = boots.read_boots(context.run_dir, "baseline")
-    return _marked({known[-1].boot_id}) if known else []
-
-
-def _marked(starts: set[str]) -> list[psutil.Process]:
-    found = []
-    for one in psutil.process_iter():
-        try:
-            if starts & set(one.environ().values()) and one.status() != psutil.STATUS_ZOMBIE:
-                found.append(one)
-        except psutil.Error:
-            continue
-    return sorted(found, key=lambda one: one.create_time())
-
-
-def named(context: Context, name: str) -> psutil.Process:
-    """The server's process that calls itself so."""
-    return next(one for one in family(context) if name in " ".join(one.cmdline()))
+    return marked({known[-1].boot_id}) if known else []
 
 
 def front_end(context: Context) -> psutil.Process:
@@ -181,13 +163,6 @@ def measured(context: Context, case: str, repeat: int = 1) -> dict[str, Any]:
     return run_case(context, Job("baseline", case, repeat, 1), output)
 
 
-def gate(context: Context, served: Served) -> dict[str, Any]:
-    assert served.boot_id is not None
-    folder = boots.boot_dir(context.run_dir, "baseline", served.boot_id)
-    found: dict[str, Any] = json.loads((folder / "gate.json").read_text())
-    return found
-
-
 def starts(context: Context) -> list[boots.Boot]:
     """The records of all starts, oldest first."""
     return boots.read_boots(context.run_dir, "baseline")
@@ -197,9 +172,3 @@ def whole_log(context: Context) -> str:
     """What the newest server has said until now, on its node."""
     boot = starts(context)[-1]
     return Path(process.log_path(context.workdir("n1"), boot.boot_id)).read_text()
-
-
-def log_of(context: Context) -> str:
-    """What was kept of the newest server's log."""
-    boot = starts(context)[-1]
-    return boots.log_file(context.run_dir, "baseline", boot.boot_id, "n1").read_text()

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import AfterValidator, Field, TypeAdapter
 
+from servemap.engines.log_text import without_colours
 from servemap.model.base import Model, Slug
 
 FailureClass = Literal[
@@ -26,7 +27,6 @@ MAX_CHARACTERS = 300
 _WIDE = 1000
 """Longest line that is searched whole; a longer one is searched state by state."""
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m|\[[0-9;]+m")
 _ANSWERED = re.compile(r'HTTP/[\d.]+" 2\d\d\b')
 # vllm/entrypoints/serve/utils/request_logger.py (0.32), sglang/srt/utils/request_logger.py (0.5.23)
 _REPEATED = re.compile(
@@ -97,7 +97,7 @@ def log_lines(log_text: str) -> list[str]:
 
     Line ends alone count: progress bars return the carriage many times within one line.
     """
-    return [_COLOUR.sub("", line).rstrip() for line in log_text.split("\n")]
+    return [without_colours(line).rstrip() for line in log_text.split("\n")]
 
 
 def shorten(line: str) -> str:

@@ -17,7 +17,12 @@ _WORDS = {"None": None, "True": True, "False": False, "null": None, "true": True
 def plain_lines(log_text: str) -> Iterator[str]:
     """Return the lines of a log without colours; what follows a carriage return is a line."""
     for line in re.split(r"\r?\n|\r", log_text):
-        yield _COLOUR.sub("", line)
+        yield without_colours(line)
+
+
+def without_colours(line: str) -> str:
+    """Return a line without colour codes, also those whose escape character was lost."""
+    return _COLOUR.sub("", line)
 
 
 def named_value(text: str, name: str) -> Any:
