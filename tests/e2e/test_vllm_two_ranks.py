@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from servemap.onnode.ask import ask
 from servemap.server.context import Context
 from servemap.server.launch.ensure import ensure_server
 from tests.e2e.started import gate, named
 from tests.e2e.vllm_here import (
     TWO_ENV,
+    assert_replaced_while_health_says_200,
     begun,
     family,
     measured,
@@ -56,24 +56,13 @@ def test_a_dead_rank_is_noticed_while_health_says_200(context: Context) -> None:
     rank.kill()
     while rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE:
         pass
-    assert ask(f"{served.url}/health", 10)["status"] == 200
-    again = ensure_server(context, "baseline")
-    assert again.boot_id != served.boot_id
-    assert not again.reused
-    lost = starts(context)[-2]
-    assert (lost.boot_id, lost.status) == (served.boot_id, "died")
-    assert "/v1/completions: no answer within 10 s" in (lost.reason or "")
+    assert_replaced_while_health_says_200(context, served)
 
 
 def test_a_stopped_rank_is_noticed_while_health_says_200(context: Context) -> None:
     served = ensure_server(context, "baseline")
     named(context, "Worker_TP1").send_signal(signal.SIGSTOP)
-    assert ask(f"{served.url}/health", 10)["status"] == 200
-    again = ensure_server(context, "baseline")
-    assert again.boot_id != served.boot_id
-    lost = starts(context)[-2]
-    assert (lost.boot_id, lost.status) == (served.boot_id, "died")
-    assert "/v1/completions: no answer within 10 s" in (lost.reason or "")
+    assert_replaced_while_health_says_200(context, served)
 
 
 def test_a_rank_that_is_killed_in_a_case_fails_it_and_its_log_says_why(context: Context) -> None:

@@ -21,6 +21,8 @@ from servemap.onnode.ask import ask
 from servemap.server.context import Context
 from servemap.server.hold import session
 from servemap.server.launch import boots, process
+from servemap.server.launch.ensure import ensure_server
+from servemap.server.launch.served import Served
 from tests.e2e.started import marked, start_ids
 from tests.fakes import campaign
 from tests.parts import need
@@ -172,3 +174,14 @@ def whole_log(context: Context) -> str:
     """What the newest server has said until now, on its node."""
     boot = starts(context)[-1]
     return Path(process.log_path(context.workdir("n1"), boot.boot_id)).read_text()
+
+
+def assert_replaced_while_health_says_200(context: Context, served: Served) -> None:
+    """Check that a server that hangs, and calls itself healthy, is noticed and replaced."""
+    assert ask(f"{served.url}/health", 10)["status"] == 200
+    again = ensure_server(context, "baseline")
+    assert again.boot_id != served.boot_id
+    assert not again.reused
+    lost = starts(context)[-2]
+    assert (lost.boot_id, lost.status) == (served.boot_id, "died")
+    assert "/v1/completions: no answer within 10 s" in (lost.reason or "")
