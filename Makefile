@@ -31,47 +31,32 @@ demo: .demo/tiny.gguf
 	$(BIN)/snakemake --cores $(CORES) --quiet all
 	$(BIN)/servemap table demo
 
-.vllm/.installed: requirements/vllm.txt requirements/name_vllm.py
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "vLLM is locked for Python 3.11: make PYTHON=python3.11 vllm")'
-	test -x .vllm/venv/bin/python || $(PYTHON) -m venv .vllm/venv
-	.vllm/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/vllm.txt
-	.vllm/venv/bin/python requirements/name_vllm.py
+# Environments apart, from requirements/NAME.txt, made to work by requirements/fit_NAME.py if that is there.
+.%/.installed: requirements/%.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "$* is locked for Python 3.11: make PYTHON=python3.11 $*")'
+	test -x .$*/venv/bin/python || $(PYTHON) -m venv .$*/venv
+	.$*/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	$(if $(wildcard requirements/fit_$*.py),.$*/venv/bin/python requirements/fit_$*.py)
 	touch $@
 
-.vllm/model: $(VENV)/.base
-	$(BIN)/python -m servemap.engines.embedded.tiny_hf $@
-	touch $@
+.vllm/.installed: requirements/fit_vllm.py
+.sglang/.installed: requirements/fit_sglang.py
 
 vllm: .vllm/.installed
+sglang: .sglang/.installed
+aiperf: .aiperf/.installed
+
+.vllm/model .sglang/model: $(VENV)/.base
+	$(BIN)/python -m servemap.engines.embedded.tiny_hf $@
+	touch $@
 
 demo-vllm: .vllm/.installed .vllm/model
 	$(BIN)/snakemake --cores $(CORES) --quiet all --configfile config/vllm.yaml
 	$(BIN)/servemap table vllm
 
-.sglang/.installed: requirements/sglang.txt requirements/fit_sglang.py
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "SGLang is locked for Python 3.11: make PYTHON=python3.11 sglang")'
-	test -x .sglang/venv/bin/python || $(PYTHON) -m venv .sglang/venv
-	.sglang/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/sglang.txt
-	.sglang/venv/bin/python requirements/fit_sglang.py
-	touch $@
-
-.sglang/model: $(VENV)/.base
-	$(BIN)/python -m servemap.engines.embedded.tiny_hf $@
-	touch $@
-
-sglang: .sglang/.installed
-
 demo-sglang: .sglang/.installed .sglang/model
 	$(BIN)/snakemake --cores $(CORES) --quiet all --configfile config/sglang.yaml
 	$(BIN)/servemap table sglang
-
-.aiperf/.installed: requirements/aiperf.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "aiperf is locked for Python 3.11: make PYTHON=python3.11 aiperf")'
-	test -x .aiperf/venv/bin/python || $(PYTHON) -m venv .aiperf/venv
-	.aiperf/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/aiperf.txt
-	touch $@
-
-aiperf: .aiperf/.installed
 
 demo-clients: .demo/tiny.gguf .vllm/.installed .vllm/model .sglang/.installed .aiperf/.installed
 	$(BIN)/snakemake --cores $(CORES) --quiet all --configfile config/clients.yaml

