@@ -11,8 +11,6 @@ from servemap.model.errors import ConfigError, ParseError
 from servemap.model.files import read_bytes
 from servemap.model.protocol import SCHEMA
 from servemap.parsers.frame import MAX_BYTES, check_size
-from servemap.parsers.kinds import KINDS
-from servemap.parsers.kinds import parse as parse_kind
 from servemap.parsers.records import skip_summary
 
 
@@ -22,6 +20,10 @@ def parse(
     show: Annotated[bool, typer.Option("--list", help="List the kinds.")] = False,
 ) -> None:
     """Print as JSON what a recorded output of a tool holds, and what of it was skipped."""
+    # Loaded here, since all other commands would wait for it.
+    from servemap.parsers.kinds import KINDS
+    from servemap.parsers.kinds import parse as parse_kind
+
     if show:
         width = max(map(len, KINDS))
         for name, known in KINDS.items():

@@ -5,11 +5,6 @@ from typing import Annotated
 
 import typer
 
-from servemap.analysis.traces.analyse import analyse
-from servemap.analysis.traces.questions import answers
-from servemap.analysis.traces.record import analysis_record
-from servemap.analysis.traces.text import analysis_text, modules_text
-from servemap.analysis.traces.timeline import timeline
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import ConfigError
 from servemap.model.files import regular
@@ -50,6 +45,13 @@ def trace(
             raise ConfigError(
                 "the analysis would overwrite a trace", str(written), "name another file"
             )
+    # Loaded here, since all other commands would wait for it.
+    from servemap.analysis.traces.analyse import analyse
+    from servemap.analysis.traces.questions import answers
+    from servemap.analysis.traces.record import analysis_record
+    from servemap.analysis.traces.text import analysis_text, modules_text
+    from servemap.analysis.traces.timeline import timeline
+
     modules = _modules(module_log, module_lines)
     found = analyse(files)
     said = answers(found.analysis)
