@@ -1,12 +1,8 @@
 """A server that somebody else runs: measured, and never started, stopped, patched or renewed."""
 
 import json
-import os
-import socket
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +11,6 @@ from typing import Any
 import pytest
 
 from servemap.analysis.derive import derive_attempt
-from servemap.engines.embedded.tiny_model import install
 from servemap.measure.baseline import run_baseline
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
@@ -24,6 +19,7 @@ from servemap.onnode.ask import ask
 from servemap.server.context import Context
 from servemap.server.hold import session
 from servemap.server.launch.stage import launch_variant
+from tests.e2e.by_hand import llamaserve
 from tests.fakes import campaign, everything_written
 
 pytestmark = pytest.mark.e2e
@@ -66,38 +62,15 @@ def measure(context: Context) -> dict[str, Any]:
 
 
 @pytest.fixture
-def llamaserve(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The embedded engine, started by hand as a person would."""
-    pytest.importorskip("xllamacpp", reason="the embedded engine is not installed: xllamacpp")
-    install(tmp_path / "demo")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "llamaserve", "--model", str(tmp_path / "demo/tiny.gguf"),
-            "--alias", "tiny", "--port", str(port), "--context", "4096", "--max-active", "2",
-        ],
-        cwd=tmp_path / "demo" / "engine",
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "demo" / "engine")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 120
-    while ask(f"{url}/v1/models", 2)["error"] is not None:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    yield url, process
-    process.terminate()
-    process.wait(20)
+def started(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    with llamaserve(tmp_path / "demo", context=4096, max_active=2) as found:
+        yield found
 
 
 def test_a_server_that_runs_already(
-    llamaserve: tuple[str, subprocess.Popen[bytes]], tmp_path: Path
+    started: tuple[str, subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    url, process = llamaserve
+    url, process = started
     context = attached(url, "llamacpp")
     meta = measure(context)
     assert meta["status"] == "ok", meta["reasons"]

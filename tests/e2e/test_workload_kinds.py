@@ -1,11 +1,6 @@
 """Each kind of workload from campaign YAML to figures and verdict, against the embedded engine."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +8,12 @@ from typing import Any
 import pytest
 
 from servemap.analysis.derive import derive_attempt
-from servemap.engines.embedded.tiny_model import install
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
-from servemap.onnode.ask import ask
 from servemap.server.hold import session
 from servemap.server.launch.stage import launch_variant
+from tests.e2e.by_hand import llamaserve
 from tests.fakes import campaign
 
 pytestmark = pytest.mark.e2e
@@ -27,31 +21,8 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("xllamacpp", reason="the embedded engine is not installed: xllamacpp")
-    demo = tmp_path_factory.mktemp("demo")
-    install(demo)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "llamaserve", "--model", str(demo / "tiny.gguf"),
-            "--alias", "tiny", "--port", str(port), "--context", "8192", "--max-active", "4",
-        ],
-        cwd=demo / "engine",
-        env={**os.environ, "PYTHONPATH": str(demo / "engine")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    found = f"http://127.0.0.1:{port}"
-    give_up = time.monotonic() + 120
-    while ask(f"{found}/v1/models", 2)["error"] is not None:
-        assert process.poll() is None
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
-    yield found
-    process.terminate()
-    process.wait(20)
+    with llamaserve(tmp_path_factory.mktemp("demo"), context=8192, max_active=4) as (found, _):
+        yield found
 
 
 @pytest.fixture(autouse=True)
