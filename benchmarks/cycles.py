@@ -147,7 +147,6 @@ class Probe:
 
 def cycle(context: Context, variant: str, temporary: Path) -> dict[str, Any]:
     """Launch, gate and stop a server once; return what it took and what is left of it."""
-    segments = set(SEGMENTS.iterdir())
     model, port = context.plan.campaign.model, context.server(variant).port
     body = {"model": model.name, "prompt": [model.vocab[0]], "max_tokens": 1}
     load = os.getloadavg()[0]
@@ -157,6 +156,7 @@ def cycle(context: Context, variant: str, temporary: Path) -> dict[str, Any]:
         passed_ns = time.time_ns()
     assert served.boot_id is not None
     state = process.supervisor_state(context.head, context.workdir("here"), served.boot_id)
+    segments = {area for one in carrying(context, variant) for area in mapped(one)}
     stop_server(context, "a cycle ends")
     stopped_ns = time.time_ns()
     times: dict[str, float | None] = {"engine_s": None, "over_s": None}
@@ -170,37 +170,36 @@ def cycle(context: Context, variant: str, temporary: Path) -> dict[str, Any]:
         "launch_to_gate_s": round((passed_ns - begun_ns) / 1e9, 3),
         "stop_s": round((stopped_ns - passed_ns) / 1e9, 3),
         "load_average": round(load, 2),
+        "segments": len(segments),
         "left": {
-            "processes": carrying(context, variant),
-            "segments": unused(set(SEGMENTS.iterdir()) - segments),
+            "processes": [str(one) for one in carrying(context, variant)],
+            "segments": sorted(str(path) for path in segments if path.exists()),
             "ports": listening(port),
             "temporary": sorted(path.name for path in temporary.iterdir()),
         },
     }
 
 
-def carrying(context: Context, variant: str) -> list[str]:
-    """Return the command lines of processes that carry the mark of a start of a variant."""
+def carrying(context: Context, variant: str) -> list[psutil.Process]:
+    """Return the processes that carry the mark of a start of a variant."""
     starts = {boot.boot_id for boot in boots.read_boots(context.run_dir, variant)}
     found = []
     for one in psutil.process_iter():
         try:
             if starts & set(one.environ().values()) and one.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(one.cmdline()))
+                found.append(one)
         except psutil.Error:
             continue
     return found
 
 
-def unused(paths: set[Path]) -> list[str]:
-    """Return those of new segments that no process maps: the others are somebody else's."""
-    mapped: set[str] = set()
-    for one in psutil.process_iter() if paths else ():
-        try:
-            mapped |= {area.path for area in one.memory_maps()}
-        except psutil.Error:
-            continue
-    return sorted(str(path) for path in paths if path.exists() and str(path) not in mapped)
+def mapped(one: psutil.Process) -> list[Path]:
+    """Return the segments of shared memory that a process maps; others on the machine have some."""
+    try:
+        areas = [Path(area.path) for area in one.memory_maps()]
+    except psutil.Error:
+        return []
+    return [path for path in areas if path.parent == SEGMENTS]
 
 
 def listening(port: int) -> list[int]:

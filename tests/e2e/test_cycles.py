@@ -33,6 +33,7 @@ def test_nothing_is_left_after_a_launch_and_a_stop(
     found = list(cycles.measure(engine, 2))
     assert [one["variant"] for one in found] == variants
     assert [one["left"] for one in found] == [NOTHING] * 2
+    assert engine == "llamacpp" or found[1]["segments"] > 0  # what two ranks share
     for one in found:
         assert one["engine_s"] > 0
         assert one["launch_to_gate_s"] == pytest.approx(one["engine_s"] + one["over_s"], abs=0.01)
