@@ -16,6 +16,7 @@ from servemap import (
     cli_trace,
 )
 from servemap.analysis.gate import baseline_failures, failures
+from servemap.analysis.milestone import write_milestones
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
 from servemap.analysis.verify import damaged_files
@@ -218,12 +219,13 @@ def finish(run: str) -> None:
 
 @app.command()
 def gate(run: RunName = None) -> None:
-    """Exit with 1 unless every planned baseline and repeat was measured and is valid."""
+    """Exit with 1 unless every baseline and repeat is measured and valid, every milestone met."""
     folder = find_run(run)
     plan = run_context(folder).plan
     problems = [
         *baseline_failures(folder, plan.items().baselines),
         *failures(folder, plan.rows()),
+        *write_milestones(folder, plan.milestones()),
     ]
     for problem in problems:
         print(problem)

@@ -7,7 +7,8 @@ from tabulate import tabulate
 
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.attempts import State
-from servemap.model.plan import CaseKey, PhaseItems
+from servemap.model.order import CaseKey
+from servemap.model.plan import PhaseItems
 from servemap.server.hold.leftover import LeftServer, NotAsked
 
 WORDS: dict[State, str] = {
