@@ -10,6 +10,7 @@ import typer
 from servemap import (
     cli_diagnose,
     cli_load,
+    cli_noise,
     cli_parse,
     cli_prepare,
     cli_show,
@@ -26,6 +27,7 @@ from servemap.measure import status as state
 from servemap.measure.ending import still_running
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
+from servemap.model.cases import Milestone
 from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
 from servemap.model.load import read_yaml
 from servemap.model.results import RESULTS, run_dir
@@ -87,7 +89,7 @@ def plan(
     configfile: ConfigFile = None,
     profile: Profile = None,
 ) -> None:
-    """List what a target would measure: variants, launches, repeats, nodes, expected time."""
+    """List what a target would measure: repeats, launches, nodes, expected time, noise floor."""
     context = load_context(read_yaml(campaign_file(configfile, profile)))
     check_manifest(context.run_dir, context.plan.campaign)
     phases = targets or []
@@ -104,7 +106,12 @@ def plan(
     nodes = {name: context.plan.nodes_of(name) for name in items.variants}
     print(cli_show.plan_table(rows))
     print()
-    print(cli_show.plan_summary(items, rows, launches, nodes))
+    policy = context.policy
+    print(cli_show.plan_summary(items, rows, launches, nodes, policy.order))
+    asked = [item["cv"] for item in context.plan.milestones(*phases)]
+    measured = cli_noise.measured_cvs(context.run_dir / "aggregate.csv")
+    assumed = min(asked, default=Milestone().cv)
+    print(cli_noise.noise_lines(policy.order, items.repeats, assumed, measured))
     for patch, source in state.absent_sources(context, items.variants).items():
         print(f"patch {patch}: {source} is not here; no server that it belongs to can be started")
     if state.without_metadata(context):
