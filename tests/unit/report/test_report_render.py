@@ -231,6 +231,51 @@ def test_a_change_is_coloured_where_the_repeats_resolve_it(value, cv, tone):
     assert results._figure(measured(value, None, 1), base, "tps", True).tone == ""
 
 
+def escaped(name):
+    return name.replace("_", "\\_")
+
+
+def test_comparisons_have_interval_floor_and_decision(page):
+    """Three repeats 2 % apart on either side resolve 10 %; single ones resolve nothing."""
+    markdown, _ = page
+    found = {tuple(row[:2]): row for row in rows_of(markdown, "Comparisons")}
+    repeated = found[escaped("decode_latency_1k_to_1k_c1"), "ubatch-64 (against baseline)"]
+    assert repeated[2] == "3, 3"
+    assert re.fullmatch(
+        r"-10\.00 % \(worse; -\d+\.\d\d % to -\d\.\d\d %, floor 6\.\d %\)", repeated[3]
+    )
+    assert repeated[5].startswith("+11.1"), "TPOT"
+    single = found[escaped("decode_throughput_1k_to_1k_c32"), "ubatch-64 (against baseline)"]
+    assert single[2:4] == ["1, 1", "-10.00 % (no noise floor)"]
+    assert "all of one start of the server" in markdown.partition("## Comparisons")[2]
+
+
+def test_a_run_of_one_variant_has_nothing_to_compare(copy):
+    run, rows = copy
+    markdown, _ = rendered(run, [row for row in rows if row["variant"] == "baseline"])
+    section = markdown.partition("## Comparisons")[2].partition("\n## ")[0]
+    assert "No case was measured validly under two variants" in section
+
+
+def test_each_repeat_has_its_noise_within_the_run_and_drift_is_told(copy):
+    run, rows = copy
+    path = run / "cases/baseline/decode_latency_1k_to_1k_c1/r1/metrics.json"
+    metrics = json.loads(path.read_text())
+    ends = {"ttft_s": {"p95": [0.01, None]}, "tpot_s": {"p95": [0.002, 0.003]}, "e2e_s": None}
+    metrics["segments"][0]["within_run"] = ends
+    path.write_text(json.dumps(metrics))
+    markdown, _ = rendered(run, rows)
+    each = next(
+        row
+        for row in rows_of(markdown, "Repeats")
+        if row[:3] == [escaped("decode_latency_1k_to_1k_c1"), "baseline", "1"]
+    )
+    assert each[6].endswith("(over 10)")
+    assert each[7].endswith("(2 to 3)")
+    assert "(" not in each[8]
+    assert "Drift: output tok/s of the last repeat against the first" in markdown
+
+
 def test_repeats_show_their_spread(page):
     markdown, _ = page
     row = rows_of(markdown, "Repeats")[1]
