@@ -30,7 +30,7 @@ rule all:
     localrule: True
 
 
-for phase in PLAN.phases:
+for phase in plain_phases():
 
     rule:
         name:
@@ -42,6 +42,26 @@ for phase in PLAN.phases:
         localrule: True
 
 
+for phase in milestone_phases():
+
+    rule:
+        name:
+            phase
+        input:
+            measured_files(phase),
+            derived_files(phase),
+            launch_files(phase),
+        log:
+            f"results/{RUN}/logs/milestone/{phase}.log",
+        conda:
+            "workflow/envs/controller.yaml"
+        params:
+            spec=milestone_spec(phase),
+        localrule: True
+        script:
+            "workflow/scripts/milestone.py"
+
+
 rule gate:
     log:
         f"results/{RUN}/logs/gate/gate.log",
@@ -50,6 +70,7 @@ rule gate:
     params:
         spec=summary_spec,
         baselines=PLAN.items().baselines,
+        milestones=milestone_spec(),
     script:
         "workflow/scripts/gate.py"
 

@@ -10,12 +10,14 @@ import typer
 from servemap import (
     cli_diagnose,
     cli_load,
+    cli_noise,
     cli_parse,
     cli_prepare,
     cli_show,
     cli_trace,
 )
 from servemap.analysis.gate import baseline_failures, failures
+from servemap.analysis.milestone import write_milestones
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
 from servemap.analysis.verify import damaged_files
@@ -25,6 +27,7 @@ from servemap.measure import status as state
 from servemap.measure.ending import still_running
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
+from servemap.model.cases import Milestone
 from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
 from servemap.model.load import read_yaml
 from servemap.model.results import RESULTS, run_dir
@@ -86,7 +89,7 @@ def plan(
     configfile: ConfigFile = None,
     profile: Profile = None,
 ) -> None:
-    """List what a target would measure: variants, launches, repeats, nodes, expected time."""
+    """List what a target would measure: repeats, launches, nodes, expected time, noise floor."""
     context = load_context(read_yaml(campaign_file(configfile, profile)))
     check_manifest(context.run_dir, context.plan.campaign)
     phases = targets or []
@@ -103,7 +106,12 @@ def plan(
     nodes = {name: context.plan.nodes_of(name) for name in items.variants}
     print(cli_show.plan_table(rows))
     print()
-    print(cli_show.plan_summary(items, rows, launches, nodes))
+    policy = context.policy
+    print(cli_show.plan_summary(items, rows, launches, nodes, policy.order))
+    asked = [item["cv"] for item in context.plan.milestones(*phases)]
+    measured = cli_noise.measured_cvs(context.run_dir / "aggregate.csv")
+    assumed = min(asked, default=Milestone().cv)
+    print(cli_noise.noise_lines(policy.order, items.repeats, assumed, measured))
     for patch, source in state.absent_sources(context, items.variants).items():
         print(f"patch {patch}: {source} is not here; no server that it belongs to can be started")
     if state.without_metadata(context):
@@ -218,12 +226,13 @@ def finish(run: str) -> None:
 
 @app.command()
 def gate(run: RunName = None) -> None:
-    """Exit with 1 unless every planned baseline and repeat was measured and is valid."""
+    """Exit with 1 unless every baseline and repeat is measured and valid, every milestone met."""
     folder = find_run(run)
     plan = run_context(folder).plan
     problems = [
         *baseline_failures(folder, plan.items().baselines),
         *failures(folder, plan.rows()),
+        *write_milestones(folder, plan.milestones()),
     ]
     for problem in problems:
         print(problem)

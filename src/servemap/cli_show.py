@@ -7,7 +7,8 @@ from tabulate import tabulate
 
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.attempts import State
-from servemap.model.plan import CaseKey, PhaseItems
+from servemap.model.order import CaseKey, Order
+from servemap.model.plan import PhaseItems
 from servemap.server.hold.leftover import LeftServer, NotAsked
 
 WORDS: dict[State, str] = {
@@ -64,6 +65,7 @@ def plan_summary(
     rows: list[PlannedRepeat],
     launches: dict[str, PlannedLaunch],
     nodes: dict[str, list[str]],
+    order: Order = "interleaved",
 ) -> str:
     """Return what an execution would do: launches, repeats, nodes, expected time."""
     todo = [row for row in rows if row.runs]
@@ -75,10 +77,16 @@ def plan_summary(
         and (name in waiting or launches[name].state not in ("done", "gave_up"))
     ]
     seconds = sum(row.expected_s for row in todo)
-    seconds += sum(launches[name].expected_s for name in started)
+    starts_of = {
+        name: max(1, len({row.repeat for row in todo if row.variant == name}))
+        if order == "relaunched"
+        else 1
+        for name in started
+    }
+    seconds += sum(launches[name].expected_s * count for name, count in starts_of.items())
     guessed = sum(not row.measured for row in todo)
     attached = bool(launches) and all(launch.attached for launch in launches.values())
-    starts = "" if attached else f" with {len(started)} server starts"
+    starts = "" if attached else f" with {sum(starts_of.values())} server starts"
     invalid = sum(row.invalid for row in rows)
     invalid_text = f" ({invalid} of them invalid)" if invalid else ""
     lines = [

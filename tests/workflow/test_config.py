@@ -120,6 +120,27 @@ def test_plan_says_what_a_phase_would_do(done: Project) -> None:
     assert run.jobs["case"] == 2, "the dry run is exact"
 
 
+def test_a_milestone_fails_its_phases_target_and_measures_nothing_again(done: Project) -> None:
+    """Whatever two repeats differ by is too much first, and then within the limit."""
+    campaign = done.campaign()
+    rule = {"repeats": 2, "cv": 1e-9}
+    campaign["phases"] += [
+        {"id": "phase3", "cases": ["decode"], "variants": ["baseline"], "milestone": rule},
+        {"id": "phase4", "requires": ["phase3"], "cases": ["prefill"]},
+    ]
+    done.write_campaign(campaign)
+    run = done.snakemake("--", "phase4")
+    assert run.code != 0
+    assert "milestone phase3: baseline/decode: CV of agg_output_tps" in run.text
+    assert run.jobs.keys() == set(), "no job but the targets"
+    record = json.loads((done.results / "milestones/phase3.json").read_text())
+    assert (record["passed"], record["cases"][0]["n"]) == (False, 2)
+    rule["cv"] = 1
+    done.write_campaign(campaign)
+    assert done.snakemake("--", "phase3").code == 0
+    assert json.loads((done.results / "milestones/phase3.json").read_text())["passed"]
+
+
 def test_frozen_facts_that_drift(done: Project) -> None:
     """The model file is another one: refused by name, or measured and marked."""
     model = done.folder / ".demo/tiny.gguf"

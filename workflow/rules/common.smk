@@ -109,6 +109,21 @@ def summary_spec(wildcards):
     return canonical_json(PLAN.rows())
 
 
+def milestone_spec(*phases):
+    """Return what the milestones of some phases (all if none is named) ask for, as JSON."""
+    return canonical_json(PLAN.milestones(*phases))
+
+
+def milestone_phases():
+    """Return the phases that are a milestone or require one."""
+    return [phase for phase in PLAN.phases if PLAN.milestones(phase)]
+
+
+def plain_phases():
+    """Return the phases whose target only collects."""
+    return [phase for phase in PLAN.phases if not PLAN.milestones(phase)]
+
+
 def planned(function):
     """Keep the first answer of a token: Snakemake asks again when it has removed the outputs."""
     answers = {}

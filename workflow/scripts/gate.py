@@ -1,10 +1,11 @@
-"""Rule gate: fails unless every planned repeat was measured and is valid."""
+"""Rule gate: fails unless every planned repeat is measured and valid and every milestone met."""
 
 import json
 import sys
 from pathlib import Path
 
 from servemap.analysis.gate import baseline_failures, failures
+from servemap.analysis.milestone import write_milestones
 from servemap.scripting import rule_script, say
 
 if __name__ == "__main__":
@@ -13,7 +14,9 @@ if __name__ == "__main__":
         folder = Path("results") / snakemake.config["run"]
         repeats = failures(folder, rows)
         baselines = baseline_failures(folder, snakemake.params.baselines)
-        problems = [*baselines, *repeats]
+        milestones = json.loads(snakemake.params.milestones)
+        missed = write_milestones(folder, milestones)
+        problems = [*baselines, *repeats, *missed]
         for problem in problems:
             say(problem)
         say(f"gate: {len(rows) - len(repeats)} of {len(rows)} repeats are valid")

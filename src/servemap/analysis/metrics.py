@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from servemap.analysis.noise import within_run
 from servemap.analysis.requests import Request
 from servemap.analysis.stats import change_percent, distribution
 from servemap.telemetry.align import Segment
@@ -173,6 +174,7 @@ def segment_figures(
         for own in [[r for r in rows if r.stream == name]]
     }
     whole = figures(rows, segment.duration_s, weights, slo)
+    ok = [r for r in measured if r.status == "ok"]
     return {
         "name": segment.name,
         "start_ns": segment.start_ns,
@@ -180,6 +182,10 @@ def segment_figures(
         "duration_s": segment.duration_s,
         "metrics": figures(measured, segment.duration_s, weights, slo),
         "steady": steady(measured),
+        "within_run": {
+            name: within_run([v for r in ok if (v := getattr(r, name)) is not None])
+            for name in ("ttft_s", "tpot_s", "e2e_s")
+        },
         "streams": streams,
         "service": {key: whole[key] for key in SERVICE},
     }

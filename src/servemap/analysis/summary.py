@@ -2,21 +2,26 @@
 
 Latencies are in ms with the unit in the name. A missing value is an empty cell (null in JSON,
 `-` in the telemetry tables). Figures of invalid repeats are in the summary as evidence and enter
-no aggregate; fall-back lengths are aggregated apart from planned ones.
+no aggregate; fall-back lengths are aggregated apart from planned ones. `comparisons/A__B.json`
+tells what the variant B changed against A (see `compare`).
 """
 
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from servemap.analysis.compare import compared_variants
 from servemap.analysis.metrics import pick
-from servemap.analysis.repeats import Repeat, read_repeat
-from servemap.analysis.stats import repeats as repeat_statistics
+from servemap.analysis.noise import bootstrap_mean
+from servemap.analysis.noise import repeats as repeat_statistics
+from servemap.analysis.repeats import SCHEMA, Repeat, read_repeat
 from servemap.analysis.tables import family_tables
-from servemap.model.canon import write_text_atomic
+from servemap.model.canon import write_json_atomic, write_text_atomic
+from servemap.parsers.values import integer, mapping, text
 
 KEY_COLUMNS = ("run", "variant", "case", "repeat", "attempt", "status", "verdict", "reasons")
 
@@ -92,6 +97,8 @@ AGGREGATED = (
     *INTERFERENCE,
 )
 STATISTICS = ("mean", "cv", "ci95_low", "ci95_high")
+COMPARED = tuple(name for name in AGGREGATED if name not in INTERFERENCE)
+"""Figures that variants are compared by."""
 GROUP = ("run", "variant", "case", "lengths", "isl", "osl")
 
 Row = dict[str, Any]
@@ -111,8 +118,15 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
     write_text_atomic(run_dir / "summary.jsonl", "".join(lines))
     aggregates = aggregate(rows)
-    columns = list(aggregates[0]) if aggregates else [*GROUP, "planned", "n"]
+    columns = list(aggregates[0]) if aggregates else [*GROUP, "planned", "n", "starts"]
     write_text_atomic(run_dir / "aggregate.csv", to_csv(columns, aggregates))
+    comparisons = compared_variants(aggregates, plan_rows, COMPARED)
+    for path in run_dir.glob("comparisons/*.json"):
+        if path.stem not in comparisons:
+            path.unlink()
+    for name, comparison in comparisons.items():
+        record = {"schema": SCHEMA, "run": run_dir.name, **comparison}
+        write_json_atomic(run_dir / "comparisons" / f"{name}.json", record)
     for family, (columns, table) in family_tables(repeats).items():
         path = run_dir / "tables" / f"case_{family}_summary.csv"
         write_text_atomic(path, to_csv(columns, table))
@@ -147,6 +161,8 @@ def summary_row(run: str, repeat: Repeat) -> Row:
     changes: Row = next(iter((repeat.metrics.get("interference") or {}).values()), {})
     for name, figure in INTERFERENCE.items():
         row[name] = pick(changes, f"change.{figure}.change_pct")
+    row["start_ns"] = integer(repeat.headline.get("start_ns"))
+    row["boot_id"] = text(mapping(repeat.meta.get("server")).get("boot_id"))
     return row
 
 
@@ -167,14 +183,31 @@ def aggregate(rows: Iterable[Row]) -> list[Row]:
     for key, members in groups.items():
         valid = [row for row in members if row["verdict"] == "valid"]
         line: Row = dict(zip(GROUP, key, strict=True))
-        line |= {"planned": len(members), "n": len(valid)}
+        line |= {"planned": len(members), "n": len(valid), "starts": _starts(valid)}
         for name in AGGREGATED:
             values = [row[name] for row in valid if row[name] is not None]
             found = repeat_statistics(values)
             line[f"{name}_n"] = found.n
             line.update({f"{name}_{part}": getattr(found, part) for part in STATISTICS})
+            if is_percentile(name):
+                line |= zip(
+                    (f"{name}_boot95_low", f"{name}_boot95_high"),
+                    bootstrap_mean(values),
+                    strict=True,
+                )
         result.append(line)
     return result
+
+
+def is_percentile(figure: str) -> bool:
+    """Whether a figure is a percentile over requests, not a rate over the segment."""
+    return re.search(r"_p\d+(_|$)", figure) is not None
+
+
+def _starts(rows: Iterable[Row]) -> int | None:
+    """Return how many starts of the server some repeats are of; None where one does not say."""
+    boots = [row["boot_id"] for row in rows]
+    return None if None in boots else len(set(boots))
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:

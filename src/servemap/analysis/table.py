@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from servemap.analysis.repeats import say_unrecorded
 from servemap.model.attempts import read_json
-from servemap.model.plan import CaseKey
+from servemap.model.order import CaseKey
 from servemap.parsers.values import integer, mapping, number, sequence
 
 HEADERS = [

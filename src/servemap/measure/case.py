@@ -62,7 +62,7 @@ def _measure(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any]:
     begun = time.monotonic()
 
     def measure() -> dict[str, Any]:
-        served = ensure_server(context, job.variant)
+        served = ensure_server(context, job.variant, _turn(context, job))
         ensured = time.monotonic() - begun
         patience = _patience(context)
         load = start_load(context, job, attempt, served, resolved(context, job), patience)
@@ -88,6 +88,11 @@ def _adopt(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any] | Non
     )
 
 
+def _turn(context: Context, job: Job) -> int | None:
+    """Return the round that the server must have been started for; None where any start will do."""
+    return job.repeat if context.policy.order == "relaunched" else None
+
+
 def _patience(context: Context) -> Patience:
     return Patience(context.run_dir, context.policy.lost_node_s)
 
@@ -110,7 +115,7 @@ def _see_through(
         attempt.note({"load_id": None, "client": None, "collectors": {}})
         attempt.raw.rename(attempt.folder / "raw-planned")
         attempt.raw.mkdir()
-        served = ensure_server(context, job.variant)
+        served = ensure_server(context, job.variant, _turn(context, job))
         load = start_load(context, job, attempt, served, shorter, patience, used)
         outcome = finish_load(context, job, attempt, load, patience)
     return {"server": _server(load.served), "fallback": load.fallback, **outcome}

@@ -10,7 +10,7 @@ from typing import Any
 from servemap.model import attempts, results
 from servemap.model.attempts import State, read_json
 from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
-from servemap.model.plan import CaseKey
+from servemap.model.order import CaseKey
 from servemap.model.resolve import patch_digest
 from servemap.parsers.values import integer
 from servemap.server.context import Context

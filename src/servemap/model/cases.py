@@ -6,6 +6,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from servemap.model.base import Length, Model, PhaseName, Slug
 from servemap.model.clients import OWN, ClientName
+from servemap.model.order import Order
 
 WEEK_S = 7 * 24 * 3600
 
@@ -199,6 +200,25 @@ class CaptureSpec(Model):
     num_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
 
 
+class Milestone(Model):
+    """What the repeats of a phase must show for its target to succeed."""
+
+    repeats: Annotated[int, Field(ge=2, le=1000)] = Field(
+        3, description="Valid repeats of each case; as many are planned."
+    )
+    cv: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.03, description="Largest coefficient of variation of the figure."
+    )
+    metric: Literal[
+        "agg_output_tps",
+        "input_tok_s",
+        "total_tok_s",
+        "request_s",
+        "weighted_tok_s",
+        "goodput_req_s",
+    ] = "agg_output_tps"
+
+
 class PhaseSpec(Model):
     """A named set of baselines, variants, cases and captures."""
 
@@ -209,6 +229,16 @@ class PhaseSpec(Model):
     variants: list[Slug] = Field([], description="Variants and grids; all if absent.")
     cases: list[Slug] = []
     captures: list[CaptureSpec] = []
+    milestone: bool | Milestone = Field(
+        False, description="Whether the repeats of its cases must agree; true for the usual rule."
+    )
+
+    @property
+    def rule(self) -> Milestone | None:
+        """The rule of a milestone; None for other phases."""
+        if isinstance(self.milestone, Milestone):
+            return self.milestone
+        return Milestone() if self.milestone else None
 
 
 class CollectorSetting(Model):
@@ -223,6 +253,11 @@ class Policy(Model):
     """How the campaign behaves when something is not as planned."""
 
     repeats: Repeats = 1
+    order: Order = Field(
+        "interleaved",
+        description="Of repeats: a round of all cases after the other; case by case; or rounds of "
+        "all variants, each on a start of the server of its own.",
+    )
     max_attempts: Tries = 2
     on_unhealthy: Literal["relaunch", "abort"] = Field(
         "abort", description="A server that lost its health between cases, not for want of memory."

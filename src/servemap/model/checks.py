@@ -10,6 +10,7 @@ from servemap.model.campaign import Campaign, Variant
 from servemap.model.cases import CaseSpec, FixedCase, MixedCase
 from servemap.model.check_clients import check_clients
 from servemap.model.check_grids import check_grids
+from servemap.model.check_milestone import check_milestone
 from servemap.model.check_nodes import check_nodes, known
 from servemap.model.check_server import check_server
 from servemap.model.errors import ConfigError
@@ -112,6 +113,12 @@ def _unique(key: str, ids: Iterable[str]) -> None:
 
 def _check_attached(campaign: Campaign) -> None:
     server = campaign.server
+    if server.attach and campaign.policy.order == "relaunched":
+        raise ConfigError(
+            "repeats are to have starts of their own, and the server is only attached to",
+            "policy.order",
+            "write `order: interleaved`, or remove `server.attach` and let servemap start it",
+        )
     if server.attach and server.patches:
         raise ConfigError(
             f"patch {server.patches[0].id!r} is for a server that is only attached to",
@@ -202,6 +209,8 @@ def _check_phases(campaign: Campaign) -> None:
             known(name, (item.id for item in campaign.baselines), f"{where}.baselines", "baseline")
         for capture in phase.captures:
             known(capture.case, cases, f"{where}.captures", "case")
+        if phase.rule:
+            check_milestone(campaign, phase, phase.rule)
         planned += len(phase.cases) + len(phase.baselines) + len(phase.captures)
     if not planned:
         raise ConfigError(

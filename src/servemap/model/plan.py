@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from servemap.model import protocol
@@ -10,11 +11,9 @@ from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
 from servemap.model.cases import BaselineSpec, CaseSpec, PhaseSpec
 from servemap.model.grids import cells_of, variants_of
+from servemap.model.order import CaseKey, JobKey, job_sequence, repeats_in_order
 from servemap.model.resolve import resolved_case, resolved_server
 from servemap.model.steps import compared_with
-
-CaseKey = tuple[str, str, int]
-"""Variant, case, repeat (from 1)."""
 
 
 @dataclass(frozen=True)
@@ -82,23 +81,20 @@ class Plan:
         """The id of the node that the load client runs on."""
         return self.campaign.load_node or self.head
 
-    def repeats_of(self, case: str) -> int:
-        """Return the planned number of repeats of a case."""
-        return self.cases[case].repeats or self.campaign.policy.repeats
+    def repeats_of(self, case: str, phase: PhaseSpec) -> int:
+        """Return how many repeats of a case a phase plans: no fewer than its milestone asks for."""
+        planned = self.cases[case].repeats or self.campaign.policy.repeats
+        return max(planned, phase.rule.repeats) if phase.rule else planned
 
     def items(self, *phases: str) -> PhaseItems:
         """Return what the named phases (all if none is named) and their requirements ask for."""
-        wanted: list[str] = []
-        for name in phases or tuple(self.phases):
-            self._collect(name, wanted)
-        chosen = [self.phases[name] for name in wanted]
+        chosen = self._chosen(*phases)
         baselines = {name for phase in chosen for name in phase.baselines}
-        pairs = {
-            (variant, case)
-            for phase in chosen
-            for variant in self.variants_of(phase)
-            for case in phase.cases
-        }
+        repeats: dict[tuple[str, str], int] = {}
+        for phase in chosen:
+            for variant, case in product(self.variants_of(phase), phase.cases):
+                least = repeats.get((variant, case), 0)
+                repeats[variant, case] = max(least, self.repeats_of(case, phase))
         captures = {
             (variant, capture.case)
             for phase in chosen
@@ -107,13 +103,9 @@ class Plan:
         }
         return PhaseItems(
             [name for name in self.baselines if name in baselines],
-            [
-                (variant, case, repeat)
-                for variant in self.variants
-                for repeat in range(1, 1 + max(map(self.repeats_of, self.cases), default=1))
-                for case in self.cases
-                if (variant, case) in pairs and repeat <= self.repeats_of(case)
-            ],
+            repeats_in_order(
+                self.campaign.policy.order, list(self.variants), list(self.cases), repeats
+            ),
             [
                 (variant, case)
                 for variant in self.variants
@@ -122,23 +114,54 @@ class Plan:
             ],
         )
 
+    def milestones(self, *phases: str) -> list[dict[str, Any]]:
+        """Return what the milestones among some phases and their requirements ask for.
+
+        Each has phase, repeats, cv, metric, and of its own cases the planned repeats as in `rows`.
+        """
+        found = []
+        for phase in self._chosen(*phases):
+            if phase.rule is None:
+                continue
+            own = set(product(self.variants_of(phase), phase.cases))
+            keys = [key for key in self.items(phase.id).repeats if key[:2] in own]
+            found.append(
+                {
+                    "phase": phase.id,
+                    **phase.rule.model_dump(mode="json"),
+                    "rows": [self._row(key) for key in keys],
+                }
+            )
+        return found
+
     def rows(self) -> list[dict[str, Any]]:
         """Return every planned repeat for tables.
 
         Each has variant, case, repeat, expect, spec_sha256 and compared_with (see `steps`).
         """
-        comparable = compared_with(self.campaign)
-        return [
-            {
-                "variant": variant,
-                "case": case,
-                "repeat": repeat,
-                "expect": self.cases[case].expect,
-                "spec_sha256": self.spec_sha256("case", variant, case),
-                "compared_with": comparable[variant],
-            }
-            for variant, case, repeat in self.items().repeats
-        ]
+        return [self._row(key) for key in self.items().repeats]
+
+    @cached_property
+    def _comparable(self) -> dict[str, list[str]]:
+        return compared_with(self.campaign)
+
+    def _row(self, key: CaseKey) -> dict[str, Any]:
+        variant, case, repeat = key
+        return {
+            "variant": variant,
+            "case": case,
+            "repeat": repeat,
+            "expect": self.cases[case].expect,
+            "spec_sha256": self.spec_sha256("case", variant, case),
+            "compared_with": self._comparable[variant],
+        }
+
+    def _chosen(self, *phases: str) -> list[PhaseSpec]:
+        """Return the named phases, all if none is named, each after those that it requires."""
+        wanted: list[str] = []
+        for name in phases or tuple(self.phases):
+            self._collect(name, wanted)
+        return [self.phases[name] for name in wanted]
 
     def _collect(self, name: str, into: list[str]) -> None:
         for required in self.phases[name].requires:
@@ -147,22 +170,10 @@ class Plan:
             into.append(name)
 
     @cached_property
-    def sequence(self) -> dict[tuple[str, ...], int]:
-        """Positions of all measuring jobs: baselines first, then variant by variant.
-
-        Keys: ("baseline", NAME), ("patch", V), ("launch", V), ("case", V, C, K),
-        ("capture", V, C). This order relaunches each variant's server once.
-        """
+    def sequence(self) -> dict[JobKey, int]:
+        """Positions of all measuring jobs (see `order.job_sequence`)."""
         items = self.items()
-        order: list[tuple[str, ...]] = [("baseline", name) for name in items.baselines]
-        by_variant: dict[str, list[tuple[str, ...]]] = {name: [] for name in self.variants}
-        for variant, case, repeat in items.repeats:
-            by_variant[variant].append(("case", variant, case, str(repeat)))
-        for variant, case in items.captures:
-            by_variant[variant].append(("capture", variant, case))
-        for variant, jobs in by_variant.items():
-            order += [("patch", variant), ("launch", variant), *jobs]
-        return {key: position for position, key in enumerate(order)}
+        return job_sequence(items.baselines, items.repeats, items.captures)
 
     def priority(self, *key: str) -> int:
         """Return the job priority of a measuring job: higher runs first, 0 if no phase has it."""

@@ -1,16 +1,16 @@
-"""Sections on what was measured: summary, cases, repeats, interference, telemetry tables."""
+"""Sections on what was measured: summary and cases."""
 
 from typing import Any
 
+from servemap.analysis.compare import compare, of_row, reference
 from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat
-from servemap.analysis.stats import change_percent
 from servemap.analysis.summary import Row
 from servemap.parsers.values import mapping, text
+from servemap.report.comparisons import tone_of
 from servemap.report.document import MISSING, Cell, Section, Table, Tile, Tone, cell
 from servemap.report.marks import marks
-from servemap.report.numbers import change, percent, plain, seconds
-from servemap.report.reasons import reason_cell
+from servemap.report.numbers import change, plain, seconds
 from servemap.report.run import Run, engine_of
 from servemap.report.servers import gate_checks, gate_result, gates_in_words
 
@@ -26,9 +26,7 @@ CASE_FIGURES: tuple[tuple[str, str, bool], ...] = (
     ("E2E P95 ms", "e2e_p95_ms", False),
     ("Output TPS P10", "req_output_tps_p10", True),
 )
-# A smaller change (percent) is coloured nowhere, however quiet the repeats were.
-LEAST_CHANGE = 1.0
-_TONES: dict[str, Tone] = {"valid": "good", "invalid": "bad", "not_run": "warn", "failed": "bad"}
+TONES: dict[str, Tone] = {"valid": "good", "invalid": "bad", "not_run": "warn", "failed": "bad"}
 
 
 def summary(run: Run) -> Section:
@@ -56,7 +54,7 @@ def summary(run: Run) -> Section:
     tiles = [
         Tile("planned repeats", str(len(run.repeats))),
         *(
-            Tile(label.replace("_", " "), str(n), tone=_TONES[label] if n else "muted")
+            Tile(label.replace("_", " "), str(n), tone=TONES[label] if n else "muted")
             for label, n in counts.items()
         ),
     ]
@@ -163,7 +161,7 @@ def cases(run: Run) -> Section:
     for name in run.cases:
         own = [row for row in run.aggregates if row["case"] == name]
         for position, row in enumerate(own):
-            base = _reference(run, row, own)
+            base = reference(row, own, run.compared_with.get(row["variant"], []))
             label = Cell(row["variant"])
             if base is not None and base["variant"] != usual:
                 label = Cell(row["variant"], f"against {base['variant']}")
@@ -173,23 +171,12 @@ def cases(run: Run) -> Section:
     notes = [
         f"Means over valid repeats; the second line is the change against {usual}, or another "
         "variant that is named, at the same lengths; the two differ in one variable. It is "
-        "coloured where both have repeats and it exceeds twice their spread (CV). A change between "
-        "single measurements has no colour: its noise is not known.",
+        "coloured where the repeats resolve it, see the comparisons. A change between single "
+        "measurements has no colour: its noise is not known.",
         "A mixed case shows its control segment; the injection is below. Output TPS P10 is the "
         "low tail of the single requests' output speed.",
     ]
     return Section("cases", "Cases", notes, [Table(columns, rows, numeric, groups=True)])
-
-
-def _reference(run: Run, row: Row, rows: list[Row]) -> Row | None:
-    """Return the row of the best variant that this one may be compared with and that has one."""
-    alike = {
-        other["variant"]: other
-        for other in rows
-        if other["n"] and all(other[key] == row[key] for key in ("lengths", "isl", "osl"))
-    }
-    comparable = run.compared_with.get(row["variant"], [])
-    return next((alike[name] for name in comparable if name in alike), None)
 
 
 def _case_row(run: Run, row: Row, base: Row | None, name: str, label: Cell) -> list[Cell]:
@@ -214,76 +201,7 @@ def _figure(row: Row, base: Row | None, figure: str, more_is_better: bool) -> Ce
     value = row[f"{figure}_mean"]
     if value is None:
         return MISSING
-    delta = change_percent(base[f"{figure}_mean"], value) if base else None
-    if base is None or delta is None:
+    found = compare(of_row(base, figure), of_row(row, figure), more_is_better) if base else None
+    if found is None:
         return Cell(plain(value))
-    noise = _noise((row, base), figure)
-    tone: Tone = ""
-    if noise is not None and abs(delta) > max(2 * noise, LEAST_CHANGE):
-        tone = "good" if (delta > 0) == more_is_better else "bad"
-    return Cell(plain(value), change(delta), tone)
-
-
-def _noise(rows: tuple[Row, Row], figure: str) -> float | None:
-    """Return the larger CV (percent) of two rows' repeats; None where one has no repeats."""
-    known = [row[f"{figure}_cv"] for row in rows if row[f"{figure}_cv"] is not None]
-    return max(known) * 100 if len(known) == len(rows) else None
-
-
-def spread(run: Run) -> Section:
-    """Repeats of a case: CV and 95 % interval, and every repeat by itself."""
-    figures = (
-        ("Output tok/s", "agg_output_tps"),
-        ("TTFT P95 ms", "ttft_p95_ms"),
-        ("TPOT P95 ms", "tpot_p95_ms"),
-        ("E2E P95 ms", "e2e_p95_ms"),
-    )
-    repeated = [row for row in run.aggregates if row["planned"] > 1]
-    if not repeated:
-        return Section("repeats", "Repeats", ["No case was planned with more than one repeat."])
-    rows = []
-    for row in repeated:
-        cells = [Cell(row["case"]), Cell(row["variant"]), Cell(f"{row['n']}/{row['planned']}")]
-        for _, figure in figures:
-            cells.append(_mean_and_interval(row, figure))
-            cells.append(
-                cell(None if row[f"{figure}_cv"] is None else percent(row[f"{figure}_cv"]))
-            )
-        rows.append(cells)
-    columns = ["Case", "Variant", "Valid"]
-    for title, _ in figures:
-        columns += [title, f"CV of {title.split()[0]} {title.split()[1]}"]
-    spread_table = Table(
-        columns,
-        rows,
-        frozenset(columns[2:]),
-        "Mean with the 95 % interval (Student's t; from three repeats on), and the coefficient of "
-        "variation",
-    )
-    each = Table(
-        ["Case", "Variant", "Repeat", "Attempt", "Outcome", *(t for t, _ in figures), "Reasons"],
-        [
-            [
-                Cell(row["case"]),
-                Cell(row["variant"]),
-                Cell(str(row["repeat"])),
-                cell(row["attempt"]),
-                Cell(outcome(repeat).replace("_", " "), tone=_TONES[outcome(repeat)]),
-                *(Cell(plain(row[f])) for _, f in figures),
-                reason_cell(repeat.reasons),
-            ]
-            for repeat, row in zip(run.repeats, run.rows, strict=True)
-            if any((row["variant"], row["case"]) == (g["variant"], g["case"]) for g in repeated)
-        ],
-        frozenset({"Repeat", "Attempt", *(t for t, _ in figures)}),
-        "Every repeat",
-    )
-    return Section("repeats", "Repeats", tables=[spread_table, each])
-
-
-def _mean_and_interval(row: Row, figure: str) -> Cell:
-    low, high = row[f"{figure}_ci95_low"], row[f"{figure}_ci95_high"]
-    # Of two repeats the interval is many times their distance: it says nothing.
-    shown = low is not None and row[f"{figure}_n"] > 2
-    note = f"{plain(low)} to {plain(high)}" if shown else ""
-    return Cell(plain(row[f"{figure}_mean"]), note)
+    return Cell(plain(value), change(found.effect_pct), tone_of(found))

@@ -1,4 +1,3 @@
-import statistics
 from itertools import pairwise
 
 import numpy as np
@@ -6,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.analysis.stats import change_percent, distribution, repeats, t_975
+from servemap.analysis.stats import change_percent, distribution
 
 NUMBERS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50)
 
@@ -32,36 +31,6 @@ def test_percentiles_are_ordered_and_in_range(values):
     assert min(values) - slack <= points[0]
     assert points[-1] <= figures["max"] + slack
     assert figures["max"] == max(values)
-
-
-def test_three_repeats_by_hand():
-    row = repeats([10.0, 12.0, 14.0])
-    assert (row.n, row.mean) == (3, 12.0)
-    assert row.cv == pytest.approx(2.0 / 12.0)
-    half = 4.303 * 2.0 / 3**0.5
-    assert (row.ci95_low, row.ci95_high) == pytest.approx((12 - half, 12 + half))
-
-
-def test_one_repeat_has_no_spread():
-    assert repeats([5.0]) == (1, 5.0, None, None, None)
-    assert repeats([]) == (0, None, None, None, None)
-
-
-@given(st.lists(st.floats(1, 1e6), min_size=2, max_size=40))
-def test_repeats_agree_with_the_standard_library(values):
-    row = repeats(values)
-    assert row.mean == pytest.approx(statistics.fmean(values))
-    assert row.cv == pytest.approx(statistics.stdev(values) / statistics.fmean(values), abs=1e-9)
-    assert row.ci95_low <= row.mean <= row.ci95_high
-
-
-def test_t_quantiles_fall_and_stay_above_the_normal_one():
-    values = [t_975(n) for n in range(1, 300)]
-    assert all(a >= b for a, b in pairwise(values))
-    assert values[0] == 12.706
-    assert t_975(35) == 2.042
-    assert t_975(60) == 2.000
-    assert values[-1] > 1.96
 
 
 @pytest.mark.parametrize(

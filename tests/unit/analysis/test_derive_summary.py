@@ -59,7 +59,7 @@ def test_aggregate_over_repeats_by_hand(tmp_path):
     assert (row["n"], row["planned"]) == ("3", "3")
     assert float(row["ttft_p50_ms_mean"]) == pytest.approx(50.0)
     assert float(row["ttft_p50_ms_cv"]) == pytest.approx(0.2)
-    half = 4.303 * 10.0 / 3**0.5
+    half = 4.302653 * 10.0 / 3**0.5
     assert float(row["ttft_p50_ms_ci95_low"]) == pytest.approx(50 - half)
     assert float(row["ttft_p50_ms_ci95_high"]) == pytest.approx(50 + half)
 

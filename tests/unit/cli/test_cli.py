@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from servemap import cli
+from servemap.cli_noise import measured_cvs, noise_lines
 from servemap.cli_show import (
     duration,
     left_lines,
@@ -311,6 +312,49 @@ def test_what_a_plan_says() -> None:
     assert "2 to measure with 1 server starts" in summary
     assert "expected: 1 min 27 s (1 of 2 repeats are guesses)" in summary
     assert "variant w: launch missing, on n1, n2" in summary
+
+
+def test_a_round_on_a_start_of_its_own_is_counted_as_a_start() -> None:
+    rows = [PlannedRepeat("v", "a", k, "missing", 0, 10, True) for k in (1, 2, 3)]
+    items = PhaseItems([], [(r.variant, r.case, r.repeat) for r in rows], [])
+    launches = {"v": PlannedLaunch("missing", 60.0)}
+    summary = plan_summary(items, rows, launches, {"v": ["n1"]}, "relaunched")
+    assert "3 to measure with 3 server starts" in summary
+    assert "expected: 3 min 30 s" in summary
+    assert "with 1 server starts" in plan_summary(items, rows, launches, {"v": ["n1"]})
+
+
+def test_a_plan_says_which_changes_its_repeats_can_show(tmp_path: Path) -> None:
+    repeats = [("v", "a", 1), *[("v", case, k) for case in ("b", "c", "d") for k in (1, 2, 3)]]
+    said = noise_lines("interleaved", repeats, 0.03, {}).splitlines()
+    assert said[0].startswith("order of repeats: interleaved: r1 of all cases, then r2")
+    assert said[1:] == [
+        "noise, 1 case of 1 repeat: no noise floor, no change can be resolved",
+        "noise, 3 cases of 3 repeats: no change below 9.2 % can be resolved at an assumed CV of "
+        "3 % (two-sided 5 %, power 80 %)",
+    ]
+    table = tmp_path / "aggregate.csv"
+    table.write_text(
+        "variant,case,lengths,agg_output_tps_cv\n"
+        "v,a,planned,0.5\nv,b,planned,0.01\nv,c,planned,0.05\nv,d,fallback,0.9\nv,d,planned,\n"
+        "v,d,planned,x\nv,d,planned,nan\n"
+    )
+    measured = measured_cvs(table)
+    assert measured == {("v", "a"): 0.5, ("v", "b"): 0.01, ("v", "c"): 0.05}
+    said = noise_lines("interleaved", repeats, 0.03, measured).splitlines()
+    assert said[-1] == (
+        "  as measured, output tok/s: below 9.2 % at CV 3.0 % (median), 15.4 % at CV 5.0 % (v/c)"
+    )
+    assert noise_lines("blocked", [], 0.03, {}) == ""
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"a,b\n1"])
+def test_no_cv_from_a_table_that_is_missing_or_damaged(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "aggregate.csv").write_bytes(content)
+    assert measured_cvs(tmp_path / "aggregate.csv") == {}
 
 
 def test_a_plan_says_what_is_done_but_invalid() -> None:

@@ -103,9 +103,11 @@ class Ensured:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers: list[Served | BaseException] = [SERVED]
         self.calls = 0
+        self.turns: list[int | None] = []
         monkeypatch.setattr(case, "ensure_server", self)
 
-    def __call__(self, context: Context, variant: str) -> Served:
+    def __call__(self, context: Context, variant: str, turn: int | None = None) -> Served:
+        self.turns.append(turn)
         answer = self.answers[min(self.calls, len(self.answers) - 1)]
         self.calls += 1
         if isinstance(answer, BaseException):
@@ -175,6 +177,14 @@ def test_ok(context: Context, client: Client) -> None:
     assert state(records, meta["spec_sha256"], 2) == "done"
     events = [event["event"] for event in read_events(context.run_dir)]
     assert events == ["case_start", "case_end"]
+
+
+@pytest.mark.parametrize(("order", "turn"), [("interleaved", None), ("relaunched", 1)])
+def test_only_relaunched_repeats_ask_for_a_start_of_their_own(
+    node: FakeNode, client: Client, ensured: Ensured, order: str, turn: int | None
+) -> None:
+    assert run(fake_context(node, campaign(policy={"order": order})))["status"] == "ok"
+    assert ensured.turns == [turn]
 
 
 def test_what_the_client_is_asked(context: Context, client: Client) -> None:

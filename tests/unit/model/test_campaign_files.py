@@ -85,7 +85,13 @@ def test_the_deepseek_quick_map_is_the_studys() -> None:
 def test_the_milestone_overlays_the_quick_map() -> None:
     quick = plan("config/campaigns/dsv4pro-6000d.yaml")
     milestone = plan("config/campaigns/dsv4pro-6000d-milestone.yaml")
-    assert len(milestone.items().repeats) == 3 * len(quick.items().repeats)
+    assert set(milestone.items().repeats) == {
+        (variant, case, repeat)
+        for variant, case, _ in quick.items("phase1").repeats
+        for repeat in (1, 2, 3)
+    }
+    (asked,) = milestone.milestones()
+    assert (asked["phase"], asked["cv"], len(asked["rows"])) == ("phase1", 0.03, 30)
     for _, case, _ in quick.items("phase1").repeats:
         assert milestone.spec("case", "baseline", case) == quick.spec("case", "baseline", case)
     assert milestone.campaign.policy.lease_ttl_s == quick.campaign.policy.lease_ttl_s

@@ -43,6 +43,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "clients": clients.ClientSpec,
     "baselines": cases.BaselineSpec,
     "phases": cases.PhaseSpec,
+    "phases.milestone": cases.Milestone,
     "phases.captures": cases.CaptureSpec,
     "collectors": cases.CollectorSetting,
     "scale": cases.Scale,

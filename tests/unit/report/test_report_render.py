@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 from runbuilder import write_json
 
-from servemap.report import plots, results
+from servemap.report import plots, repeats, results
 from servemap.report.html import breakable, script_json
 from servemap.report.render import render
 
@@ -138,9 +138,9 @@ def test_a_pair_of_a_baseline_that_failed_is_named(copy):
 
 def test_every_section_is_there_and_linked(page):
     markdown, html = page
-    wanted = ["summary", "cases", "plots", "repeats", "interference", "telemetry", "baselines",
-              "captures", "server", "failures", "not-measured", "environment", "definitions",
-              "problems"]  # fmt: skip
+    wanted = ["summary", "cases", "plots", "comparisons", "repeats", "interference",
+              "telemetry", "baselines", "captures", "server", "failures", "not-measured",
+              "environment", "definitions", "problems"]  # fmt: skip
     assert html.ids == wanted
     links = [a["href"] for tag, a in html.tags if tag == "a"]
     assert links == [f"#{name}" for name in wanted]
@@ -217,21 +217,70 @@ def test_a_change_against_a_single_measurement_has_no_colour(page):
     assert "rest on a single measurement" in markdown.split("## Cases")[0]
 
 
+def measured(mean, cv, n=3):
+    return {"tps_mean": mean, "tps_cv": cv, "tps_n": n}
+
+
 @pytest.mark.parametrize(
     ("value", "cv", "tone"),
     [(90.0, 0.02, "bad"), (110.0, 0.02, "good"), (97.0, 0.02, ""), (90.0, 0.06, "")],
 )
-def test_a_change_is_coloured_beyond_twice_the_spread_of_the_repeats(value, cv, tone):
-    base = {"tps_mean": 100.0, "tps_cv": 0.01}
-    assert results._figure({"tps_mean": value, "tps_cv": cv}, base, "tps", True).tone == tone
-    assert results._figure({"tps_mean": value, "tps_cv": None}, base, "tps", True).tone == ""
+def test_a_change_is_coloured_where_the_repeats_resolve_it(value, cv, tone):
+    base = measured(100.0, 0.01)
+    assert results._figure(measured(value, cv), base, "tps", True).tone == tone
+    assert results._figure(measured(value, None, 1), base, "tps", True).tone == ""
+
+
+def escaped(name):
+    return name.replace("_", "\\_")
+
+
+def test_comparisons_have_interval_floor_and_decision(page):
+    """Three repeats 2 % apart on either side resolve 10 %; single ones resolve nothing."""
+    markdown, _ = page
+    found = {tuple(row[:2]): row for row in rows_of(markdown, "Comparisons")}
+    repeated = found[escaped("decode_latency_1k_to_1k_c1"), "ubatch-64 (against baseline)"]
+    assert repeated[2] == "3, 3"
+    assert re.fullmatch(
+        r"-10\.00 % \(worse; -\d+\.\d\d % to -\d\.\d\d %, floor 6\.\d %\)", repeated[3]
+    )
+    assert repeated[5].startswith("+11.1"), "TPOT"
+    single = found[escaped("decode_throughput_1k_to_1k_c32"), "ubatch-64 (against baseline)"]
+    assert single[2:4] == ["1, 1", "-10.00 % (no noise floor)"]
+    assert "all of one start of the server" in markdown.partition("## Comparisons")[2]
+
+
+def test_a_run_of_one_variant_has_nothing_to_compare(copy):
+    run, rows = copy
+    markdown, _ = rendered(run, [row for row in rows if row["variant"] == "baseline"])
+    section = markdown.partition("## Comparisons")[2].partition("\n## ")[0]
+    assert "No case was measured validly under two variants" in section
+
+
+def test_each_repeat_has_its_noise_within_the_run_and_drift_is_told(copy):
+    run, rows = copy
+    path = run / "cases/baseline/decode_latency_1k_to_1k_c1/r1/metrics.json"
+    metrics = json.loads(path.read_text())
+    ends = {"ttft_s": {"p95": [0.01, None]}, "tpot_s": {"p95": [0.002, 0.003]}, "e2e_s": None}
+    metrics["segments"][0]["within_run"] = ends
+    path.write_text(json.dumps(metrics))
+    markdown, _ = rendered(run, rows)
+    each = next(
+        row
+        for row in rows_of(markdown, "Repeats")
+        if row[:3] == [escaped("decode_latency_1k_to_1k_c1"), "baseline", "1"]
+    )
+    assert each[6].endswith("(over 10)")
+    assert each[7].endswith("(2 to 3)")
+    assert "(" not in each[8]
+    assert "Drift: output tok/s of the last repeat against the first" in markdown
 
 
 def test_repeats_show_their_spread(page):
     markdown, _ = page
     row = rows_of(markdown, "Repeats")[1]
-    assert row[1:3] == ["baseline", "3/3"]
-    assert row[4] == "2.0 %"
+    assert row[1:4] == ["baseline", "3/3", "1"]
+    assert row[5] == "2.0 %"
 
 
 def test_interference(page):
@@ -598,8 +647,8 @@ def test_an_error_in_a_cell_has_its_place_and_remedy_once_in_the_second_line(cop
 
 def test_two_repeats_have_no_interval():
     row = {"a_mean": 10.0, "a_n": 2, "a_ci95_low": -117.0, "a_ci95_high": 137.0}
-    assert results._mean_and_interval(row, "a") == ("10", "", "")
-    assert results._mean_and_interval({**row, "a_n": 3}, "a").note == "-117 to 137"
+    assert repeats._mean_and_interval(row, "a") == ("10", "", "")
+    assert repeats._mean_and_interval({**row, "a_n": 3}, "a").note == "-117 to 137"
 
 
 def test_no_difference_says_when_before_and_when_after(copy):

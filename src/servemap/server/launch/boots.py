@@ -14,7 +14,10 @@ Status = Literal["starting", "ready", "failed", "stopped", "died"]
 
 @dataclass(frozen=True)
 class Boot:
-    """One start of a variant's server; `argv` is the head's, `ranks` says it for every node."""
+    """One start of a variant's server; `argv` is the head's, `ranks` says it for every node.
+
+    `turn` is the round of repeats that it serves, where each has a start of its own.
+    """
 
     variant: str
     boot_id: str
@@ -31,6 +34,7 @@ class Boot:
     drift: list[str] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)
     images: dict[str, dict[str, Any]] = field(default_factory=dict)
+    turn: int | None = None
 
 
 def log_file(run_dir: Path, variant: str, boot_id: str, node: str) -> Path:
@@ -78,6 +82,14 @@ def mark_ended(run_dir: Path, variant: str, boot_id: str, status: Status, reason
         return
     data |= {"status": status, "reason": reason, "ended_ns": time.time_ns()}
     write_json_atomic(path, data)
+
+
+def mark_turn(run_dir: Path, variant: str, boot_id: str, turn: int) -> None:
+    """Record the round of repeats that a start serves."""
+    path = boot_dir(run_dir, variant, boot_id) / "boot.json"
+    data = read_json(path)
+    if data is not None and data.get("turn") != turn:
+        write_json_atomic(path, data | {"turn": turn})
 
 
 def deaths(run_dir: Path, variant: str, session: str) -> list[Boot]:

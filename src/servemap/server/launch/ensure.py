@@ -25,10 +25,11 @@ from servemap.server.reach import reach
 from servemap.server.stop import request_stop, stop_request
 
 
-def ensure_server(context: Context, variant: str) -> Served:
+def ensure_server(context: Context, variant: str, turn: int | None = None) -> Served:
     """Return a running, gated server of a variant, reusing one of the same fingerprint.
 
-    The caller holds the run's server lock for as long as it uses the server.
+    The caller holds the run's server lock for as long as it uses the server. With a `turn`, a start
+    serves that turn alone: one that served another is replaced (`policy.order: relaunched`).
 
     Raises:
         NotRunError: the campaign was stopped or aborted, the frozen facts or the patches do not
@@ -40,7 +41,10 @@ def ensure_server(context: Context, variant: str) -> Served:
         reach(context, context.plan.nodes_of(variant))
         if server.attach:
             return _attach(context, variant, server)
-        return _own_server(context, variant, server)
+        served = _own_server(context, variant, server, turn)
+        if turn is not None and served.boot_id is not None:
+            boots.mark_turn(context.run_dir, variant, served.boot_id, turn)
+        return served
     except NotRunError:
         raise
     except ConnectionLostError as error:
@@ -49,11 +53,13 @@ def ensure_server(context: Context, variant: str) -> Served:
         raise NotRunError("launch", error.what, error.where, error.remedy) from error
 
 
-def _own_server(context: Context, variant: str, server: ServerSpec) -> Served:
+def _own_server(context: Context, variant: str, server: ServerSpec, turn: int | None) -> Served:
     ranks = standing(context, context.plan.nodes_of(variant))
     if ranks:
         boot = _gated_boot(context, ranks)
         lost = _why_lost(context, variant, ranks, boot)
+        if boot is not None and lost is None and turn is not None and boot.turn not in (None, turn):
+            lost = _Lost("stopped", f"round {turn} of the repeats has a start of its own")
         if boot is not None and lost is None:
             return _reuse(context, variant, server, ranks, boot)
         if lost is not None:

@@ -106,6 +106,18 @@ def test_another_variant_stops_the_first(node: FakeNode, answers: Answers) -> No
     assert last_boot(context, "few").status == "ready"
 
 
+def test_each_round_of_repeats_has_a_start_of_its_own(node: FakeNode, answers: Answers) -> None:
+    context = fake_context(node, campaign())
+    served = [ensure_server(context, "baseline", turn) for turn in (None, 1, 1, 2, 2, 1)]
+    boot_ids = [one.boot_id for one in served]
+    assert [one.reused for one in served] == [False, True, True, False, True, False]
+    assert len(set(boot_ids)) == 3
+    first = boots.read_boots(context.run_dir, "baseline")[0]
+    assert (first.turn, first.status) == (1, "stopped")
+    assert "round 2 of the repeats" in (first.reason or "")
+    assert ensure_server(context, "baseline").reused, "any start will do without rounds"
+
+
 def test_a_start_that_was_never_gated_is_not_reused(node: FakeNode, answers: Answers) -> None:
     """kill -9 between the start and the gates leaves a server that answers but proved nothing."""
     context = fake_context(node, campaign())
