@@ -224,6 +224,10 @@ class Policy(Model):
 
     repeats: Repeats = 1
     max_attempts: Tries = 2
+    retry_foreign_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.5,
+        description="Share of a node's cores used by others above which a case is measured again.",
+    )
     on_unhealthy: Literal["relaunch", "abort"] = Field(
         "abort", description="A server that lost its health between cases, not for want of memory."
     )
