@@ -8,7 +8,7 @@ from servemap.analysis.checks.client import check_client, check_schedule
 from servemap.analysis.checks.clocks import check_clock_errors, check_clocks
 from servemap.analysis.checks.collectors import check_collectors
 from servemap.analysis.checks.foreign import check_foreign_load
-from servemap.analysis.checks.in_flight import check_in_flight
+from servemap.analysis.checks.in_flight import check_in_flight, engine_in_flight
 from servemap.analysis.checks.requests import check_requests
 from servemap.analysis.checks.server import (
     check_facts,
@@ -50,7 +50,7 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
         *check_client(evidence.client, rows, limits),
         *evidence.found.checks,
         *check_schedule(load, rows, limits),
-        *check_in_flight(load, segments, rows, limits),
+        *check_in_flight(load, segments, rows, engine_in_flight(telemetry.rows), limits),
         *check_prefix(load, rows, hit_rate, limits),
         *check_identity(telemetry.marks, segments),
         *check_preemptions(telemetry.marks, segments, measured, limits),

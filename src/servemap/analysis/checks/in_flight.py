@@ -1,6 +1,7 @@
 """Checks of the number of requests in flight: Little's law, the asked concurrency, the ramp-up."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from servemap.analysis.checks.client import lag_limit
@@ -8,9 +9,12 @@ from servemap.analysis.checks.loads import streams
 from servemap.analysis.requests import Request
 from servemap.analysis.verdict import Check
 from servemap.parsers.values import integer, text
-from servemap.telemetry.align import Segment
+from servemap.telemetry.align import AlignedRow, Segment
+from servemap.telemetry.catalogue import engine_metrics
 
 Interval = tuple[int, int]
+LEAST_SAMPLES = 10
+"""Fewer samples of a gauge say nothing of its average."""
 
 
 def mean_in_flight(intervals: Iterable[Interval], begin_ns: int, end_ns: int) -> float | None:
@@ -54,6 +58,7 @@ def check_in_flight(
     load: dict[str, Any],
     segments: Sequence[Segment],
     requests: Sequence[Request],
+    gauges: Mapping[str, float],
     limits: dict[str, float],
 ) -> list[Check]:
     """Check each segment by Little's law, and its closed loop against the asked concurrency.
@@ -62,12 +67,13 @@ def check_in_flight(
         load: the client's specification (load.json).
         segments: the measured intervals.
         requests: the measured requests, on the same clock.
+        gauges: how many the engine said it had, on average by segment (see `engine_in_flight`).
         limits: limits by name.
     """
     checks: list[Check] = []
     for segment in segments:
         rows = [r for r in requests if r.segment == segment.name]
-        checks.append(_check_littles_law(segment, rows, limits["littles_law_deviation"]))
+        checks.append(_check_littles_law(segment, rows, gauges, limits))
         for stream in streams(load, segment.name):
             if stream.get("kind") == "closed":
                 own = [r for r in rows if r.stream == text(stream.get("name"))]
@@ -76,13 +82,18 @@ def check_in_flight(
     return checks
 
 
-def _check_littles_law(segment: Segment, rows: Sequence[Request], limit: float) -> Check:
+def _check_littles_law(
+    segment: Segment,
+    rows: Sequence[Request],
+    gauges: Mapping[str, float],
+    limits: dict[str, float],
+) -> Check:
     """Compare rate x mean E2E of what succeeded with all that was in flight, failures included.
 
     They differ where failed requests held the server, where requests lie outside the segment that
     their rate is divided by, and where records and segment are not on one clock.
     """
-    name = f"littles_law {segment.name}"
+    name, limit = f"littles_law {segment.name}", limits["littles_law_deviation"]
     times = [r.e2e_s for r in rows if r.status == "ok" and r.e2e_s is not None]
     intervals = _intervals(rows)
     measured = mean_in_flight(intervals, segment.start_ns, segment.end_ns)
@@ -90,6 +101,8 @@ def _check_littles_law(segment: Segment, rows: Sequence[Request], limit: float) 
         return Check(name, None, limit, None, "not every request has its times")
     by_law = sum(times) / segment.duration_s
     note = f"{measured:.4g} in flight, {by_law:.4g} by rate x mean E2E"
+    if segment.name in gauges:
+        note += f", {gauges[segment.name]:.4g} by the engine's gauges"
     deviation = abs(by_law / measured - 1)
     return Check(name, deviation, limit, deviation <= limit, note)
 
@@ -125,12 +138,13 @@ def _check_closed(
     share = part.excluded / len(intervals)
     note = f"{part.excluded} of {len(intervals)} requests are left out of the steady figures"
     checks = [Check(ramp, share, share_limit, share <= share_limit, note)]
+    length_ns = part.end_ns - part.begin_ns
     mean_steady = mean_in_flight(intervals, part.begin_ns, part.end_ns)
-    if mean_steady is None:
-        none = "no time passes between the first end and the last request"
+    if mean_steady is None or length_ns < median(end - begin for begin, end in intervals):
+        none = f"the steady part of {length_ns / 1e6:.3g} ms is shorter than a request"
         return [*checks, Check(reached, None, limit, None, none)]
     deviation = abs(mean_steady / asked - 1)
-    missing = max(asked - mean_steady, 0.0) * (part.end_ns - part.begin_ns)
+    missing = max(asked - mean_steady, 0.0) * length_ns
     gap_ms = missing / part.sent / 1e6
     # Requests that take milliseconds are not followed at once by others: what a client may be late
     # by is no lack of load.
@@ -146,3 +160,24 @@ def _intervals(rows: Sequence[Request]) -> list[Interval]:
         for r in rows
         if r.sent_ns is not None and r.last_ns is not None and r.last_ns >= r.sent_ns
     ]
+
+
+def engine_in_flight(rows: Iterable[AlignedRow]) -> dict[str, float]:
+    """Return how many requests the engine ran and kept waiting, on average by segment.
+
+    An independent count, but of few samples: it is said beside Little's law and not judged.
+
+    Args:
+        rows: aligned telemetry of all segments.
+    """
+    names = {name for own in engine_metrics().values() for name in (own.running, own.waiting)}
+    seen: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.inside and row.metric in names:
+            totals = seen.setdefault(row.segment, {})
+            totals[row.t_ns] = totals.get(row.t_ns, 0.0) + row.value
+    return {
+        segment: fmean(totals.values())
+        for segment, totals in seen.items()
+        if len(totals) >= LEAST_SAMPLES
+    }
