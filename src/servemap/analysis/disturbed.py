@@ -14,14 +14,15 @@ from servemap.analysis.load_records import read_load
 from servemap.analysis.requests import Request
 from servemap.analysis.segments import segments_of
 from servemap.analysis.telemetry import read_telemetry
-from servemap.analysis.verdict import resolve_limits, say
+from servemap.analysis.verdict import Check, resolve_limits, say
 from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
 from servemap.model.errors import ParseError
 from servemap.parsers.values import mapping
 from servemap.telemetry.clock import load_times
 
-SATURATION = ("client_lag_ms", "client_cpu_share")
+LAG = "client_lag_ms"
+SATURATION = (LAG, "client_cpu_share")
 
 
 def disturbances(campaign: Campaign) -> Callable[[Path, Mapping[str, Any]], list[str]]:
@@ -50,7 +51,7 @@ def _judge(
     client, load = (read_json(raw / f"{name}.json") or {} for name in ("client", "load"))
     clock = mapping(facts.get("clock"))
     saturated = _failed_client(client, [], limits)
-    if saturated:
+    if any(check.name == LAG for check in saturated):
         # How late a client may be depends on how long its requests took.
         to_head = load_times(raw, client, load_node, clock)
         rows = read_load(raw, client, load, to_head, whole=True).requests.rows
@@ -60,21 +61,21 @@ def _judge(
         raw / "telemetry", segments, mapping(facts.get("collectors")), clock, only="proc"
     )
     foreign = [
-        say(check)
+        check
         for check in check_foreign_load(telemetry.rows, segments, client, limits)
         if check.ok is False
     ]
     return [
-        *(f"the load client was saturated: {said}" for said in saturated),
-        *(f"other programs used the machine: {said}" for said in foreign),
+        *(f"the load client was saturated: {say(check)}" for check in saturated),
+        *(f"other programs used the machine: {say(check)}" for check in foreign),
     ]
 
 
 def _failed_client(
     client: dict[str, Any], rows: Sequence[Request], limits: dict[str, float]
-) -> list[str]:
+) -> list[Check]:
     return [
-        say(check)
+        check
         for check in check_client(client, rows, limits)
         if check.ok is False and check.name in SATURATION
     ]
