@@ -180,7 +180,7 @@ def build_repeat(
                 "ended_ns": T0 + 3 * S,
                 "segments": edges,
                 "counts": {"planned": len(measured), "sent": len(measured)},
-                "cpu_s": 0.4,
+                "cpu_s": 0.2 * sum(max(end - begin, 0.0) for _, begin, end in segments) / 1e3,
                 "max_lag_ms": 1.5,
                 **(client or {}),
             },
