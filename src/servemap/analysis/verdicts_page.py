@@ -3,12 +3,9 @@
 `python -m servemap.analysis.verdicts_page`, run in the repository, writes it anew.
 """
 
-from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
 
-import yaml
-
+from servemap.analysis.check_table import check_texts
 from servemap.analysis.verdict import default_limits
 from servemap.model.canon import write_text_atomic
 
@@ -38,23 +35,6 @@ are never valid, even under limits that were raised later.
 ## Checks
 
 """
-
-
-class CheckText(NamedTuple):
-    """What a check asks; `limits` are names in limits.yaml."""
-
-    name: str
-    limits: tuple[str, ...]
-    asks: str
-    protects: str
-    not_applicable: str
-
-
-def check_texts() -> list[CheckText]:
-    """Return the table of checks.yaml."""
-    file = resources.files("servemap.analysis").joinpath("checks.yaml")
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return [CheckText(**{**row, "limits": tuple(row["limits"])}) for row in content["checks"]]
 
 
 def page_text() -> str:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from ref_process import load, reference_server
 
+from servemap.analysis.check_table import check_texts
 from servemap.analysis.derive import derive_attempt
 from servemap.analysis.verdict import default_limits
-from servemap.analysis.verdicts_page import PAGE, check_texts, page_text
+from servemap.analysis.verdicts_page import PAGE, page_text
 
 Raw = dict[str, Any]
 MS = 1_000_000
