@@ -169,6 +169,16 @@ def open_loop(late_ms: int) -> Callable[[Raw], None]:
     return change
 
 
+def all_at_once(raw: Raw) -> None:
+    """Sixteen requests in one wave, where four at a time were asked for."""
+    begin = raw["client"]["segments"][0]["start_ns"]
+    for record in raw["requests"]:
+        shift = begin - record["sent_ns"]
+        for key in ("sent_ns", "last_ns"):
+            record[key] += shift
+        record["t_ns"] = [t_ns + shift for t_ns in record["t_ns"]]
+
+
 def prefix(cached: int) -> Callable[[Raw], None]:
     def change(raw: Raw) -> None:
         raw["meta"]["spec"]["case"]["kind"] = "prefix"
@@ -259,6 +269,7 @@ FAILS: list[tuple[str, Callable[[Raw], None]]] = [
     )),
     ("ramp_up", limit(ramp_up_share=0.1)),
     ("concurrency", stream(concurrency=400)),
+    ("concurrency", all_at_once),
     ("cached_share_vs_prefix", prefix(0)),
     ("server_unchanged", another_process),
     ("server_unchanged", gone),
