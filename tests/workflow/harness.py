@@ -73,6 +73,7 @@ def small_campaign(port: int) -> dict[str, Any]:
             "client_cpu_share": 10,
             "collector_coverage": 0.01,
             "foreign_cpu_share": 1,
+            "concurrency_deviation": 1,
             # In prompts of 16 tokens a first token that two of them share by chance is much.
             "cache_hit_rate": 1,
         },

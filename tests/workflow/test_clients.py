@@ -14,7 +14,7 @@ from tests.workflow.harness import Project, free_port
 from tests.workflow.test_faults import events, meta, wait_client
 
 CASE = {
-    "isl": 16, "osl": 4, "concurrency": 2, "num_prompts": 6, "client": "vllm-bench",
+    "isl": 16, "osl": 4, "concurrency": 6, "num_prompts": 6, "client": "vllm-bench",
     "case_timeout_s": 60,
 }  # fmt: skip
 

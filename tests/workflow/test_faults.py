@@ -408,3 +408,31 @@ def test_a_quiet_campaign_says_its_baselines_and_keeps_a_log(fresh: Project) -> 
     assert "baseline loopback: ok, 1 pair of nodes" in run.text
     events = [line.split()[1] for line in (fresh.results / "run.log").read_text().splitlines()]
     assert (events[0], events[-1]) == ("session_begin", "session_end")
+
+
+def test_a_disturbed_repeat_is_measured_once_more_and_stays_with_its_reason(
+    fresh: Project,
+) -> None:
+    """No client is on time to the microsecond, so this limit calls each try disturbed."""
+    campaign = fresh.campaign()
+    campaign["variants"] = campaign["variants"][:1]
+    campaign["limits"] |= {"client_lag_ms": 0, "client_lag_share": 0}
+    campaign["policy"]["max_attempts"] = 9
+    fresh.write_campaign(campaign)
+    repeat = fresh.results / "cases/baseline/prefill/r1"
+    for attempt in (1, 2):
+        run = fresh.snakemake("--", "phase1")
+        assert run.code == 0, run.text[-3000:]
+        assert run.cases == ["baseline/prefill/r1"]
+        record = meta(fresh, "baseline", "prefill")
+        assert (record["status"], record["cause"]) == ("failed", "disturbed")
+        assert record["attempt"] == attempt
+        assert "the load client was saturated: client_lag_ms: " in record["reasons"][0]
+    campaign["limits"] |= {"client_lag_ms": 60_000}
+    fresh.write_campaign(campaign)
+    run = fresh.snakemake("--", "phase1")
+    assert (run.jobs["case"], run.jobs["derive"]) == (0, 1), "once more, not nine times"
+    metrics = json.loads((repeat / "metrics.json").read_text())
+    assert metrics["verdict"] == "invalid", "a raised limit does not heal a failed attempt"
+    assert metrics["reasons"][0].startswith("attempt: failed, limit ok (the load client was")
+    assert metrics["segments"][0]["metrics"]["ok"] == 4, "its figures are evidence"

@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from servemap.analysis.definitions import definitions
-from servemap.analysis.foreign import check_foreign_load
+from servemap.analysis.judge import Evidence, all_checks
 from servemap.analysis.load_records import NO_REQUESTS, read_load
 from servemap.analysis.metrics import (
     CONTROL,
@@ -15,26 +15,18 @@ from servemap.analysis.metrics import (
     token_counts,
 )
 from servemap.analysis.requests import Requests
+from servemap.analysis.segments import segments_of
 from servemap.analysis.store import requests_table, telemetry_table, write_table
-from servemap.analysis.telemetry import Telemetry, engine_cache_hit_rate, read_telemetry
-from servemap.analysis.verdict import (
-    Check,
-    check_client,
-    check_clocks,
-    check_collectors,
-    check_requests,
-    resolve_limits,
-    verdict,
-)
-from servemap.analysis.workload_checks import check_prefix, check_schedule, check_stalled
+from servemap.analysis.telemetry import Telemetry, read_telemetry
+from servemap.analysis.verdict import resolve_limits, verdict
+from servemap.model.attempts import DISTURBED
 from servemap.model.canon import file_sha256, write_json_atomic
 from servemap.model.errors import ParseError
 from servemap.model.files import read_json_value
 from servemap.parsers.values import integer, mapping, number, sequence, text
-from servemap.telemetry.align import Segment
 from servemap.telemetry.clock import load_times
 
-_EMPTY_TELEMETRY = Telemetry([], [], {}, {})
+_EMPTY_TELEMETRY = Telemetry([], [], {}, {}, [])
 _ERRORS_SHOWN = 20
 _ERROR_LENGTH = 500
 
@@ -86,21 +78,23 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     if status == "not_run":
         return _Derived(NO_REQUESTS, _EMPTY_TELEMETRY, _unmeasured(meta, "not_run", {}))
     _verify(folder, mapping(meta.get("files")))
-    client = _read_object(folder / "raw/client.json", status != "ok")
-    load = _read_object(folder / "raw/load.json", status != "ok")
+    # What was only disturbed did its job: its figures are evidence, and never valid.
+    whole = status == "ok" or meta.get("cause") == DISTURBED
+    client = _read_object(folder / "raw/client.json", not whole)
+    load = _read_object(folder / "raw/load.json", not whole)
     clock = mapping(meta.get("clock"))
     load_node = text(mapping(meta.get("spec")).get("load_node")) or ""
     to_head = load_times(folder / "raw", client, load_node, clock)
-    found = read_load(folder / "raw", client, load, to_head, whole=status == "ok")
+    found = read_load(folder / "raw", client, load, to_head, whole)
     requests = found.requests
-    segments = _segments(meta)
+    segments = segments_of(meta)
     telemetry = read_telemetry(
         folder / "raw/telemetry",
         segments,
         mapping(meta.get("collectors")),
         clock,
     )
-    if status != "ok":
+    if not whole:
         metrics = _unmeasured(meta, text(status) or "of unknown status", _error_counts(requests))
         return _Derived(requests, telemetry, metrics)
     case = mapping(mapping(meta.get("spec")).get("case"))
@@ -109,26 +103,8 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     slo = _numbers(case.get("slo") or options.get("slo"))
     injected = _injected_streams(load)
     figures = [segment_figures(s, requests.rows, injected, weights, slo) for s in segments]
-    fixed = mapping(load.get("request")).get("ignore_eos") is True
-    checks = [
-        Check("segments", len(segments), 1, len(segments) > 0),
-        *check_requests(
-            requests.rows,
-            found.sent,
-            fixed,
-            _cache_planned(case),
-            engine_cache_hit_rate(telemetry.rows),
-            limits,
-        ),
-        *check_client(client, requests.rows, limits),
-        *found.checks,
-        *check_schedule(load, requests.rows, limits),
-        *check_prefix(load, requests.rows, engine_cache_hit_rate(telemetry.rows), limits),
-        *check_stalled(telemetry.rows, limits),
-        *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
-        *check_clocks(clock, limits),
-        *check_foreign_load(telemetry.rows, segments, client, limits),
-    ]
+    evidence = Evidence(meta, client, load, found, segments, telemetry)
+    checks = all_checks(evidence, limits)
     outcome, reasons = verdict(checks)
     by_name = {row["name"]: row for row in figures}
     mixed = None
@@ -200,22 +176,6 @@ def _verify(folder: Path, files: dict[str, Any]) -> None:
             )
 
 
-def _segments(meta: dict[str, Any]) -> list[Segment]:
-    segments: list[Segment] = []
-    for item in sequence(meta.get("segments")):
-        fields = mapping(item)
-        name = text(fields.get("name"))
-        begin, end = integer(fields.get("start_ns")), integer(fields.get("end_ns"))
-        if name is None or begin is None or end is None or end <= begin:
-            raise ParseError(
-                "meta.json holds a segment without a name or an interval",
-                "segments",
-                "run the case again",
-            )
-        segments.append(Segment(name, begin, end))
-    return segments
-
-
 def _injected_streams(load: dict[str, Any]) -> frozenset[str]:
     """Streams that disturb others: requests at fixed times beside a closed loop."""
     names = {INJECTED}
@@ -224,12 +184,6 @@ def _injected_streams(load: dict[str, Any]) -> frozenset[str]:
         if any(s.get("kind") == "closed" for s in streams):
             names |= {text(s.get("name")) or INJECTED for s in streams if s.get("kind") == "at"}
     return frozenset(names)
-
-
-def _cache_planned(case: dict[str, Any]) -> bool:
-    asked = case.get("cache") not in (None, False, "none", "unique", "cold", "flush")
-    # Template, system messages and tools are the same in all chat requests.
-    return asked or case.get("kind") in ("prefix", "chat", "tools")
 
 
 def _weights(value: Any) -> dict[str, float] | None:

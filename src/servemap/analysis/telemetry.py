@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from servemap.analysis.server_marks import Marks, process_marks, root_pids, scrape_marks
 from servemap.parsers.jsonl import JsonLine, read_jsonl
 from servemap.parsers.proc import parse_proc, process_names
 from servemap.parsers.prometheus import parse_scrapes
@@ -20,16 +21,21 @@ _EVENTS = "collect.events.jsonl"
 
 
 class Telemetry(NamedTuple):
-    """Aligned samples, coverage, what was skipped by NODE/NAME, and names of processes."""
+    """Aligned samples, coverage, what was skipped by NODE/NAME, names of processes, and marks."""
 
     rows: list[AlignedRow]
     coverages: list[Coverage]
     skipped: dict[str, list[str]]
     processes: dict[str, dict[str, str]]
+    marks: list[Marks]
 
 
 def read_telemetry(
-    folder: Path, segments: list[Segment], collectors: dict[str, Any], clock: dict[str, Any]
+    folder: Path,
+    segments: list[Segment],
+    collectors: dict[str, Any],
+    clock: dict[str, Any],
+    only: str = "*",
 ) -> Telemetry:
     """Read `folder`/NODE/NAME.jsonl.
 
@@ -38,9 +44,10 @@ def read_telemetry(
         segments: the measured intervals.
         collectors: meta.json's `collectors` by NODE/NAME, for the intervals they ran at.
         clock: meta.json's `clock` by node; a node that is not there is on the head's clock.
+        only: the collector to read; all of them if it is not given.
     """
-    result = Telemetry([], [], {}, {})
-    for path in sorted(folder.glob("*/*.jsonl")):
+    result = Telemetry([], [], {}, {}, [])
+    for path in sorted(folder.glob(f"*/{only}.jsonl")):
         if path.name == _EVENTS:
             continue
         node, name = path.parent.name, path.stem
@@ -51,7 +58,8 @@ def read_telemetry(
         interval = interval or (known.interval_s if known else 1.0)
         content = read_jsonl(path)
         parser = PARSERS[known.parser] if known else _times_only
-        parsed = parser(rebuilt(content.lines, epoch_of(path.parent)), interval)
+        lines = rebuilt(content.lines, epoch_of(path.parent))
+        parsed = parser(lines, interval)
         skipped = skip_summary([*content.skipped, *parsed.skipped])
         if skipped:
             result.skipped[key] = skipped
@@ -62,6 +70,9 @@ def read_telemetry(
         )
         if known and known.parser == "proc":
             result.processes[node] = process_names(content.lines)
+            result.marks.extend(process_marks(node, lines, root_pids(path.parent), on_node))
+        elif known and known.parser == "prometheus":
+            result.marks.extend(scrape_marks(node, lines, on_node))
     return result
 
 

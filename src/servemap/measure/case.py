@@ -15,6 +15,7 @@ from servemap.measure.job import Job, identity, resolved
 from servemap.measure.load import fallback_case, fallback_reason
 from servemap.measure.load_run import finish_load, start_load
 from servemap.measure.loads import Load
+from servemap.measure.reasons import Disturbed, undisturbed
 from servemap.measure.record import Attempt, open_attempt
 from servemap.model import results
 from servemap.model.canon import write_json_atomic
@@ -28,8 +29,12 @@ from servemap.server.not_run import NotRunError
 from servemap.server.patience import Patience
 
 
-def run_case(context: Context, job: Job, output: Path) -> dict[str, Any]:
+def run_case(
+    context: Context, job: Job, output: Path, disturbed: Disturbed = undisturbed
+) -> dict[str, Any]:
     """Measure one repeat and write its `meta.json`, also when it failed or was not run.
+
+    `disturbed` says of a load that went well what makes it worth another try.
 
     Returns the meta record. Bad luck of the server, the network or the load is recorded, not
     raised; what is raised is a fault of the controller itself, such as a full disk.
@@ -42,7 +47,8 @@ def run_case(context: Context, job: Job, output: Path) -> dict[str, Any]:
     repeat_dir = results.repeat_dir(context.run, job.variant, job.case, job.repeat)
     with server_lock(context.run_dir, f"case {job.label}"):
         append_event(context.run_dir, "case_start", **asdict(job))
-        meta = _adopt(context, job, repeat_dir) or _measure(context, job, repeat_dir)
+        meta = _adopt(context, job, repeat_dir, disturbed)
+        meta = meta or _measure(context, job, repeat_dir, disturbed)
         write_json_atomic(output, meta)
         append_event(
             context.run_dir,
@@ -55,7 +61,7 @@ def run_case(context: Context, job: Job, output: Path) -> dict[str, Any]:
     return meta
 
 
-def _measure(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any]:
+def _measure(context: Context, job: Job, repeat_dir: Path, disturbed: Disturbed) -> dict[str, Any]:
     attempt = open_attempt(
         repeat_dir, {"identity": identity(context, job), "session": context.session}
     )
@@ -66,13 +72,15 @@ def _measure(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any]:
         ensured = time.monotonic() - begun
         patience = _patience(context)
         load = start_load(context, job, attempt, served, resolved(context, job), patience)
-        facts = _see_through(context, job, attempt, load, patience)
+        facts = _see_through(context, job, attempt, load, patience, disturbed)
         return {**facts, "overhead": {"ensure_s": ensured, **facts["overhead"]}}
 
     return _recorded(context, job, attempt, measure)
 
 
-def _adopt(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any] | None:
+def _adopt(
+    context: Context, job: Job, repeat_dir: Path, disturbed: Disturbed
+) -> dict[str, Any] | None:
     """Finish an attempt whose controller died while its client went on; None if there is none."""
     patience = _patience(context)
     found = find_adoptable(context, job, repeat_dir, patience)
@@ -84,7 +92,7 @@ def _adopt(context: Context, job: Job, repeat_dir: Path) -> dict[str, Any] | Non
         context,
         job,
         attempt,
-        lambda: {"adopted": True, **_see_through(context, job, attempt, load, patience)},
+        lambda: {"adopted": True, **_see_through(context, job, attempt, load, patience, disturbed)},
     )
 
 
@@ -98,11 +106,16 @@ def _patience(context: Context) -> Patience:
 
 
 def _see_through(
-    context: Context, job: Job, attempt: Attempt, load: Load, patience: Patience
+    context: Context,
+    job: Job,
+    attempt: Attempt,
+    load: Load,
+    patience: Patience,
+    disturbed: Disturbed,
 ) -> dict[str, Any]:
     """Finish a load, and the one at fall-back lengths where that is due; return the facts."""
     case = resolved(context, job)
-    outcome = finish_load(context, job, attempt, load, patience)
+    outcome = finish_load(context, job, attempt, load, patience, disturbed)
     shorter = fallback_case(case)
     hit = fallback_reason(case, error_classes(attempt.raw))
     if load.fallback is None and shorter is not None and hit is not None:
@@ -117,7 +130,7 @@ def _see_through(
         attempt.raw.mkdir()
         served = ensure_server(context, job.variant, _turn(context, job))
         load = start_load(context, job, attempt, served, shorter, patience, used)
-        outcome = finish_load(context, job, attempt, load, patience)
+        outcome = finish_load(context, job, attempt, load, patience, disturbed)
     return {"server": _server(load.served), "fallback": load.fallback, **outcome}
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from servemap.engines.registry import get_adapter
+from servemap.measure.cards import look_at_cards
 from servemap.measure.client import MARGIN_S, Look, start_client, wait_client
 from servemap.measure.clients.outcome import FOLDER, completed
 from servemap.measure.clients.start import client_spec
@@ -27,8 +28,16 @@ from servemap.measure.job import Job, resolved
 from servemap.measure.load import load_spec
 from servemap.measure.loads import Load
 from servemap.measure.own_record import on_head, own_record
-from servemap.measure.reasons import client_reasons, full_disks, server_down, server_reasons
+from servemap.measure.reasons import (
+    Disturbed,
+    client_reasons,
+    full_disks,
+    server_down,
+    server_reasons,
+    undisturbed,
+)
 from servemap.measure.record import Attempt
+from servemap.model.attempts import DISTURBED
 from servemap.model.errors import OrphanedError
 from servemap.nodes.base import ProcessId
 from servemap.nodes.parallel import each
@@ -67,7 +76,8 @@ def start_load(
     load_id = uuid.uuid4().hex
     nodes = nodes_of(context, job.variant)
     about = {"load_id": load_id, "load_node": load_node, "nodes": nodes}
-    attempt.note({**about, "served": asdict(served)})
+    cards = look_at_cards(context, job.variant, served)
+    attempt.note({**about, "served": asdict(served), "cards": cards})
     endpoints = get_adapter(context.server(job.variant)).endpoints(served.url)
     started: dict[str, ProcessId] = {}
     noting = threading.Lock()
@@ -139,13 +149,20 @@ def start_load(
     client = start_client(context.nodes[load_node], spec, folder, env)
     attempt.note({"client": asdict(client), "clocks": clocks, "fallback": fallback})
     overhead = {"collectors_start_s": ready - begun}
-    return Load(load_id, served, client, started, clocks, fallback, overhead)
+    return Load(load_id, served, client, started, clocks, fallback, overhead, cards)
 
 
 def finish_load(
-    context: Context, job: Job, attempt: Attempt, load: Load, patience: Patience
+    context: Context,
+    job: Job,
+    attempt: Attempt,
+    load: Load,
+    patience: Patience,
+    disturbed: Disturbed = undisturbed,
 ) -> dict[str, Any]:
     """Wait for a load's end and return its outcome for the attempt's record.
+
+    A load that did its job and was `disturbed` fails with that cause.
 
     Raises:
         OrphanedError: the controller died; the load goes on.
@@ -173,6 +190,7 @@ def finish_load(
     killed = "client" in case and not _client_done(context, attempt, load, patience)
     left = stop_load(context, attempt) if killed else []
     stopped = time.monotonic()
+    cards = look_at_cards(context, job.variant, served)
     lost = bring(context, attempt, list(load.collectors), load.id, patience)
     brought = time.monotonic()
     telemetry = attempt.raw / "telemetry"
@@ -197,14 +215,20 @@ def finish_load(
     ]
     if reasons:
         reasons += full_disks(context, list(load.collectors))
-    return {
-        "status": "failed" if reasons else "ok",
-        "reasons": reasons,
+    facts = {
         "segments": (result or {}).get("segments", []),
         "counts": (result or {}).get("counts"),
         **_client_facts(result or {}),
         "clock": clock,
         "collectors": records,
+        "cards": {"before": load.cards, "after": cards},
+    }
+    disturbances = [] if reasons else disturbed(attempt.raw, facts)
+    return {
+        "status": "failed" if reasons or disturbances else "ok",
+        **({"cause": DISTURBED} if disturbances else {}),
+        "reasons": reasons or disturbances,
+        **facts,
         "away_s": dict(patience.away_s),
         "overhead": {
             **load.overhead,

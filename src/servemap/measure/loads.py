@@ -12,7 +12,8 @@ from servemap.server.launch.served import Served
 class Load:
     """A load that was started; `collectors` and `clocks` (see `clocks.Measured`) by node.
 
-    `id` is in all that it leaves behind; `fallback` says why its lengths are not the planned ones.
+    `id` is in all that it leaves behind; `fallback` says why its lengths are not the planned ones;
+    `cards` is who was on the nodes' cards when it began (see `cards.look_at_cards`).
     """
 
     id: str
@@ -22,6 +23,7 @@ class Load:
     clocks: dict[str, Measured]
     fallback: dict[str, Any] | None = None
     overhead: dict[str, float] = field(default_factory=dict)
+    cards: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def noted_load(opening: dict[str, Any]) -> Load | None:
@@ -34,6 +36,7 @@ def noted_load(opening: dict[str, Any]) -> Load | None:
             {name: ProcessId(**noted) for name, noted in opening["collectors"].items()},
             {name: dict(noted) for name, noted in opening["clocks"].items()},
             opening["fallback"],
+            cards=dict(opening.get("cards") or {}),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -1,7 +1,8 @@
 """Why a load failed, in words: what the client and the server left behind."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from servemap.measure.client import error_classes, last_words
@@ -15,6 +16,12 @@ from servemap.server.launch.ending import finish
 from servemap.server.launch.ranks import REPLACED, Ask, Standing, joined, rank_down, standing
 from servemap.server.launch.served import Served
 from servemap.server.patience import Patience
+
+Disturbed = Callable[[Path, Mapping[str, Any]], list[str]]
+"""Says in words how a load was disturbed, from an attempt's raw folder and its facts.
+
+It is handed in, since it judges by the checks of the verdict, which measuring does not know.
+"""
 
 DISK_S = 20.0
 FULL_KIB = 1024
@@ -119,6 +126,11 @@ def server_reasons(
         return said
     # It may be about to end, which the next case notices; what it said belongs to this one.
     return why_lost(context, variant, ranks) if _any_failed(result) else []
+
+
+def undisturbed(_raw: Path, _facts: Mapping[str, Any]) -> list[str]:
+    """Return no disturbance: whoever measures without a judge believes every load."""
+    return []
 
 
 def full_disks(context: Context, names: Collection[str]) -> list[str]:

@@ -21,6 +21,11 @@ each command tries a repeat once, so that ends by itself. A case that fails beca
 while it ran counts (`failed`): it may be what took the node down.
 """
 
+DISTURBED = "disturbed"
+"""Cause of `failed` where a load did its job, though not alone; see `analysis/disturbed.py`."""
+DISTURBED_TRIES = 2
+"""A disturbed repeat is measured once more, however many attempts others may take."""
+
 State = Literal["done", "failed", "gave_up", "not_run", "damaged", "changed", "missing"]
 
 
@@ -175,8 +180,11 @@ def state(
         return "done" if intact(newest) else "damaged"
     if newest.status == "failed" and expect_failure:
         return "done"
-    tries = sum(record.used_a_try for record in records if record.spec_sha256 == spec_sha256)
-    if newest.used_a_try and tries >= max_attempts:
+    own = [record for record in records if record.spec_sha256 == spec_sha256]
+    if newest.used_a_try and sum(record.used_a_try for record in own) >= max_attempts:
+        return "gave_up"
+    disturbed = sum(record.cause == DISTURBED for record in own)
+    if newest.cause == DISTURBED and disturbed >= DISTURBED_TRIES:
         return "gave_up"
     return "not_run" if newest.status == "not_run" else "failed"
 

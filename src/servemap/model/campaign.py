@@ -114,6 +114,12 @@ class Limits(Chosen):
     client_cpu_share: NotNegative | None = None
     clock_drift_ms: NotNegative | None = None
     foreign_cpu_share: NotNegative | None = None
+    littles_law_deviation: NotNegative | None = None
+    concurrency_deviation: NotNegative | None = None
+    ramp_up_share: NotNegative | None = None
+    preempted_share: NotNegative | None = None
+    drifted_facts: NotNegative | None = None
+    clock_error_share: NotNegative | None = None
 
 
 class Campaign(Model):

@@ -259,6 +259,10 @@ class Policy(Model):
         "all variants, each on a start of the server of its own.",
     )
     max_attempts: Tries = 2
+    retry_foreign_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.5,
+        description="Share of a node's cores used by others above which a case is measured again.",
+    )
     on_unhealthy: Literal["relaunch", "abort"] = Field(
         "abort", description="A server that lost its health between cases, not for want of memory."
     )

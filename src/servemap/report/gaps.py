@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from servemap.analysis.check_table import check_texts
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import P99_SAMPLES
 from servemap.parsers.values import mapping, sequence
@@ -87,6 +88,8 @@ def not_measured(run: Run) -> Section:
             f"{few} of {len(blocks)} segments have fewer than "
             f"{P99_SAMPLES} requests: their P99 is close to the slowest one",
         )
+    for what, why in _not_applicable(valid):
+        add(what, why)
     for flag, count in _flags(blocks).items():
         add(f"{count} requests: {flag.replace('_', ' ')}", _FLAG_MEANINGS.get(flag, ""))
     once = sum(row["planned"] == 1 for row in run.aggregates)
@@ -98,6 +101,24 @@ def not_measured(run: Run) -> Section:
     if not rows:
         return Section("not-measured", "Not measured", ["Nothing that was planned is missing."])
     return Section("not-measured", "Not measured", tables=[Table(["What", "Why"], rows)])
+
+
+def _not_applicable(valid: list[Repeat]) -> list[tuple[str, str]]:
+    """Return which checks said nothing of some valid repeats, and when they do not."""
+    counts: dict[str, int] = {}
+    for repeat in valid:
+        checks = [mapping(check) for check in sequence(repeat.metrics.get("checks"))]
+        names = {str(c.get("name")).split()[0] for c in checks if c.get("ok") is None}
+        for name in names:
+            counts[name] = counts.get(name, 0) + 1
+    return [
+        (
+            f"check {text.name}",
+            f"{counts[text.name]} of {len(valid)} valid repeats: {text.not_applicable}",
+        )
+        for text in check_texts()
+        if text.name in counts
+    ]
 
 
 _FLAG_MEANINGS = {

@@ -32,12 +32,13 @@ class Collector(NamedTuple):
 
 
 class EngineMetrics(NamedTuple):
-    """What one engine calls its request gauges and its prefix-cache counters."""
+    """What one engine calls its request gauges, its prefix-cache counters and its preemptions."""
 
     running: str
     waiting: str
     cache_hits: str
     cache_queries: tuple[str, ...]
+    preemptions: str | None
 
 
 def parse_catalogue(document: str) -> dict[str, Collector]:
@@ -85,7 +86,11 @@ def engine_metrics() -> dict[str, EngineMetrics]:
     """Return what engines call the same things, by engine."""
     return {
         name: EngineMetrics(
-            row["running"], row["waiting"], row["cache_hits"], tuple(row["cache_queries"])
+            row["running"],
+            row["waiting"],
+            row["cache_hits"],
+            tuple(row["cache_queries"]),
+            row.get("preemptions"),
         )
         for name, row in yaml.safe_load(_document())["engines"].items()
     }

@@ -135,8 +135,13 @@ def build_repeat(
     fallback: dict[str, Any] | None = None,
     client: dict[str, Any] | None = None,
     interval_s: float = 0.5,
+    stream: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
 ) -> Path:
-    """Write one attempt and its meta.json; segments and overlaps in ms after T0."""
+    """Write one attempt and its meta.json; segments and overlaps in ms after T0.
+
+    `stream` adds to the load's main stream, `facts` to meta.json.
+    """
     if requests is None:
         requests = [request(i, sent_ms=500.0 * i) for i in range(4)]
     if segments is None:
@@ -175,12 +180,14 @@ def build_repeat(
                 "ended_ns": T0 + 3 * S,
                 "segments": edges,
                 "counts": {"planned": len(measured), "sent": len(measured)},
-                "cpu_s": 0.4,
+                "cpu_s": 0.2 * sum(max(end - begin, 0.0) for _, begin, end in segments) / 1e3,
                 "max_lag_ms": 1.5,
                 **(client or {}),
             },
         )
-        streams = [{"name": "main", "kind": "closed", **spec}]
+        # Requests come at times of their own, so the loop has no concurrency unless one is given.
+        shape = {key: value for key, value in spec.items() if key != "concurrency"}
+        streams = [{"name": "main", "kind": "closed", **shape, **(stream or {})}]
         if any(r["stream"] == "injected" for r in requests):
             streams.append({"name": "injected", "kind": "at", "isl": 512, "osl": 1, "at_s": [0.5]})
         write_json(
@@ -232,6 +239,7 @@ def build_repeat(
         "started_ns": T0 - S,
         "ended_ns": T0 + 3 * S,
         "overhead": {"client_s": 0.1},
+        **(facts or {}),
     }
     if status == "not_run":
         meta["segments"] = []

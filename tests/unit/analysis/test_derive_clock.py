@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from runbuilder import MS, T0, S, build_repeat, proc_line, request, write_json
 
+from servemap.analysis.checks.clocks import check_clocks
 from servemap.analysis.derive import derive_attempt
 from servemap.analysis.store import read_table
-from servemap.analysis.verdict import check_clocks, default_limits
+from servemap.analysis.verdict import default_limits
 
 LIMITS = default_limits()
 

@@ -147,6 +147,23 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
     assert {r["process"] for r in processes if r["entity"] == "pid:42"} == {"llama"}
 
 
+def test_a_disturbed_repeat_is_evidence_and_enters_no_mean(tmp_path):
+    run = tmp_path / "run"
+    measured(run)
+    facts = {"cause": "disturbed"}
+    reasons = ["the load client was saturated: client_lag_ms: 400, limit 100"]
+    measured(run, repeat=2, ttft_ms=999.0, status="failed", facts=facts, reasons=reasons)
+    rows = summarize(run, plan({}, {"repeat": 2}))
+    assert [(row["status"], row["verdict"]) for row in rows] == [
+        ("ok", "valid"),
+        ("failed", "invalid"),
+    ]
+    assert rows[1]["agg_output_tps"] is not None
+    assert reasons[0] in rows[1]["reasons"]
+    (aggregate,) = read_csv(run / "aggregate.csv")
+    assert (aggregate["n"], aggregate["ttft_p50_ms_mean"]) == ("1", "50.0")
+
+
 def test_nothing_planned_is_an_empty_summary(tmp_path):
     assert summarize(tmp_path / "run", []) == []
     assert read_csv(tmp_path / "run/summary.csv") == []

@@ -1,15 +1,11 @@
 import pytest
 from runbuilder import request
 
+from servemap.analysis.checks.client import check_client
+from servemap.analysis.checks.collectors import check_collectors
+from servemap.analysis.checks.requests import check_requests
 from servemap.analysis.requests import parse_requests
-from servemap.analysis.verdict import (
-    check_client,
-    check_collectors,
-    check_requests,
-    default_limits,
-    resolve_limits,
-    verdict,
-)
+from servemap.analysis.verdict import default_limits, resolve_limits, verdict
 from servemap.model.errors import ConfigError
 from servemap.parsers.jsonl import JsonLine
 from servemap.telemetry.align import Coverage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servemap.analysis.foreign import check_foreign_load
+from servemap.analysis.checks.foreign import check_foreign_load
 from servemap.telemetry.align import AlignedRow, Segment
 
 SEGMENT = Segment("main", 0, 10**9)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from servemap.analysis.checks.server import check_stalled
 from servemap.analysis.verdict import default_limits
-from servemap.analysis.workload_checks import check_stalled
 from servemap.telemetry.align import AlignedRow
 from servemap.telemetry.catalogue import engine_metrics
 

@@ -10,15 +10,19 @@ from typing import Any
 
 import pytest
 
-from servemap.measure import case, load_run, loads, record
+from servemap.measure import cards, case, load_run, loads, record
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
+from servemap.measure.reasons import Disturbed, undisturbed
 from servemap.model.attempts import read_records, state
 from servemap.model.errors import LockedError, NodeError, OrphanedError, ResultsError
 from servemap.nodes.base import ProcessId
+from servemap.onnode.view import Process
 from servemap.scripting import InterruptedByController
 from servemap.server.context import Context
 from servemap.server.events import read_events
+from servemap.server.gates.holders import Card, CardProcess, Holders
+from servemap.server.gates.ports import NodeView
 from servemap.server.launch import boots, process
 from servemap.server.launch.served import Served
 from servemap.server.locks import describe_self, server_lock
@@ -125,9 +129,9 @@ def context(node: FakeNode, client: Client, ensured: Ensured) -> Context:
     return fake_context(node, campaign())
 
 
-def run(context: Context) -> dict[str, Any]:
+def run(context: Context, disturbed: Disturbed = undisturbed) -> dict[str, Any]:
     output = context.run_dir / "cases/baseline/c/r1/meta.json"
-    meta = run_case(context, JOB, output)
+    meta = run_case(context, JOB, output, disturbed)
     assert json.loads(output.read_text()) == meta
     return meta
 
@@ -201,6 +205,101 @@ def test_no_request_succeeded(context: Context, client: Client) -> None:
     meta = run(context)
     assert meta["status"] == "failed"
     assert meta["reasons"] == ["no request succeeded (1 x cut, 2 x http)"]
+
+
+def test_a_disturbed_load_fails_with_that_cause_and_keeps_its_record(
+    context: Context, client: Client
+) -> None:
+    asked: list[tuple[Path, Any]] = []
+
+    def judge(raw: Path, facts: Any) -> list[str]:
+        asked.append((raw, facts))
+        return ["the load client was saturated"]
+
+    meta = run(context, judge)
+    assert (meta["status"], meta["cause"]) == ("failed", "disturbed")
+    assert meta["reasons"] == ["the load client was saturated"]
+    assert meta["segments"][0]["name"] == "main"
+    ((raw, facts),) = asked
+    assert (raw / "client.json").exists()
+    assert facts["segments"] == meta["segments"]
+    assert facts["collectors"] == meta["collectors"]
+    records = read_records(attempt_dir(context).parent)
+    assert state(records, meta["spec_sha256"], 9) == "failed"
+    run(context, judge)
+    records = read_records(attempt_dir(context).parent)
+    assert state(records, meta["spec_sha256"], 9) == "gave_up"
+
+
+def test_a_load_that_failed_is_not_called_disturbed(context: Context, client: Client) -> None:
+    client.errors = [["http"]]
+    meta = run(context, lambda raw, facts: ["the load client was saturated"])
+    assert (meta["status"], meta["cause"]) == ("failed", None)
+    assert meta["reasons"] == ["no request succeeded (1 x http)"]
+
+
+def test_an_adopted_load_is_judged_too(context: Context, client: Client) -> None:
+    orphaned(context, client)
+    client.finish()
+    meta = run(context, lambda raw, facts: ["others used the machine"])
+    assert (meta["adopted"], meta["cause"]) == (True, "disturbed")
+
+
+class Cards:
+    """What the tools would say of the cards (simulated): the next look at each is popped."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *looks: Holders | NodeError) -> None:
+        self.looks = list(looks)
+        monkeypatch.setattr(cards, "holders_on", self)
+
+    def __call__(self, context: Context, names: list[str]) -> dict[str, Holders]:
+        found = self.looks.pop(0)
+        if isinstance(found, NodeError):
+            raise found
+        return dict.fromkeys(names, found)
+
+
+def with_cards(node: FakeNode) -> Context:
+    return fake_context(node, campaign(nodes=[{"id": "n1", "accelerators": 1}]))
+
+
+def test_the_cards_are_looked_at_before_and_after(
+    node: FakeNode, client: Client, ensured: Ensured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = with_cards(node)
+    ensured.answers = [own_server(context, node)]
+    foreign = Process(9, 1, 109, "S", "./gpu_burn", "bob")
+    used = Holders(
+        NodeView("", "", {}, {9: foreign}),
+        [Card("nvidia", "0", 31_000_000_000, 80_000_000_000)],
+        [CardProcess("nvidia", "0", 9, 30_000_000_000, "gpu_burn")],
+    )
+    empty = Holders(NodeView("", "", {}, {}), [Card("nvidia", "0", 0, 80_000_000_000)])
+    seen = Cards(monkeypatch, empty, used)
+    meta = run(context)
+    assert (meta["status"], seen.looks) == ("ok", [])
+    assert meta["cards"]["before"]["n1"]["ok"] is True
+    assert meta["cards"]["after"]["n1"]["ok"] is False
+    assert "gpu_burn" in meta["cards"]["after"]["n1"]["evidence"]
+
+
+def test_cards_that_cannot_be_looked_at_stop_no_case(
+    node: FakeNode, client: Client, ensured: Ensured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = with_cards(node)
+    ensured.answers = [own_server(context, node)]
+    Cards(monkeypatch, *[NodeError("no answer", "n1", "look")] * 2)
+    meta = run(context)
+    assert meta["status"] == "ok"
+    assert meta["cards"]["before"]["n1"]["ok"] is None
+    assert "no answer" in meta["cards"]["after"]["n1"]["evidence"]
+
+
+def test_no_cards_and_no_server_of_ours_are_no_look(
+    context: Context, node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    assert run(context)["cards"] == {"before": {}, "after": {}}
+    assert run(with_cards(node))["cards"] == {"before": {}, "after": {}}, "an attached server"
 
 
 def test_the_clients_own_failure(context: Context, client: Client) -> None:

@@ -137,6 +137,18 @@ def test_tries_end(tmp_path: Path) -> None:
     assert (token_of(tmp_path, max_attempts=3), state_of(tmp_path, 3)) == (3, "failed")
 
 
+def test_a_disturbed_repeat_is_measured_once_more_however_many_tries_there_are(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, 1, status="failed", cause="disturbed", spec_sha256=OTHER)
+    write(tmp_path, 2, status="failed", cause="disturbed")
+    assert (token_of(tmp_path, 9), state_of(tmp_path, 9)) == (3, "failed")
+    write(tmp_path, 3, status="failed")
+    write(tmp_path, 4, status="failed", cause="disturbed")
+    assert (token_of(tmp_path, 9), state_of(tmp_path, 9)) == (4, "gave_up")
+    assert state_of(tmp_path, 1) == "gave_up"
+
+
 def test_tries_at_another_spec_do_not_count(tmp_path: Path) -> None:
     write(tmp_path, 1, status="failed", spec_sha256=OTHER)
     write(tmp_path, 2, status="failed", spec_sha256=OTHER)

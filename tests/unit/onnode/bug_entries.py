@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from ref_process import Load, load, measure, read_load, reference_server
 
+from servemap.analysis.checks.server import check_stalled
 from servemap.analysis.definitions import definitions
 from servemap.analysis.verdict import default_limits
-from servemap.analysis.workload_checks import check_stalled
 from servemap.engines.registry import get_engine
 from servemap.model.server_spec import ModelSpec
 from servemap.nodes.local import LocalNode

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from servemap.analysis.checks.requests import check_requests
 from servemap.analysis.metrics import segment_figures
 from servemap.analysis.requests import Request, parse_requests
-from servemap.analysis.verdict import Check, check_requests, default_limits
+from servemap.analysis.verdict import Check, default_limits
 from servemap.onnode import bench
 from servemap.parsers.jsonl import read_jsonl
 from servemap.telemetry.align import Segment

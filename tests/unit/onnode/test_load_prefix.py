@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ref_process import load, measure, read_load, reference_server
 
+from servemap.analysis.checks.cache import check_prefix
 from servemap.analysis.verdict import default_limits
-from servemap.analysis.workload_checks import check_prefix
 from servemap.onnode.checked import SpecError
 from servemap.onnode.load_prompts import Prompts
 from servemap.onnode.load_spec import parse_spec

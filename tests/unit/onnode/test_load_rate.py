@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ref_process import measure
 
+from servemap.analysis.checks.client import check_schedule
 from servemap.analysis.metrics import figures
 from servemap.analysis.verdict import default_limits
-from servemap.analysis.workload_checks import check_schedule
 from servemap.onnode import bench
 from servemap.onnode.checked import SpecError
 from servemap.onnode.load_arrivals import PROCESSES, arrivals

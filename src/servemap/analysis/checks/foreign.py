@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from servemap.analysis.checks.client import client_cores
 from servemap.analysis.verdict import Check
-from servemap.parsers.values import integer, mapping, number
 from servemap.telemetry.align import AlignedRow, Segment
 
 CONTENDED_PERCENT = 85.0
@@ -33,7 +33,7 @@ def check_foreign_load(
         elif (row.metric, row.entity) in (("cpu_util", "cpu_all"), ("proc_cpu", "server")):
             used.setdefault((row.node, row.segment, row.metric), []).append(row.value)
     return [
-        _check(node, segment.name, used, len(names), _client_cores(client), limits)
+        _check(node, segment.name, used, len(names), client_cores(client) or 0.0, limits)
         for node, names in sorted(cores.items())
         for segment in segments
     ]
@@ -57,16 +57,3 @@ def _check(
     if fmean(whole) < CONTENDED_PERCENT:
         return Check(name, share, limit, True, "cores were idle")
     return Check(name, share, limit, share <= limit, "other programs on contended cores")
-
-
-def _client_cores(client: Mapping[str, Any]) -> float:
-    """Return the load client's own use of processor time, in cores."""
-    window = mapping(client.get("window_cpu"))
-    used, seconds = number(window.get("cpu_s")), number(window.get("seconds"))
-    if used is not None and seconds:
-        return used / seconds
-    cpu = number(client.get("cpu_s"))
-    began, ended = integer(client.get("started_ns")), integer(client.get("ended_ns"))
-    if cpu is None or began is None or ended is None or ended <= began:
-        return 0.0
-    return cpu / ((ended - began) / 1e9)

@@ -1,0 +1,72 @@
+"""Checks of the prefix cache: what was reused against what the case plans."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from servemap.analysis.checks.loads import streams
+from servemap.analysis.requests import Request
+from servemap.analysis.verdict import Check
+from servemap.parsers.values import integer
+
+
+def check_unplanned(
+    ok: Sequence[Request], planned: bool, engine: float | None, limit: float
+) -> Check:
+    """Check that nothing was reused where no reuse was planned.
+
+    Args:
+        ok: the requests that succeeded, with the cached tokens that usage told.
+        planned: the case asks for prompts that share a prefix.
+        engine: the engine's own hit rate, for servers whose usage does not tell.
+        limit: cached over input tokens.
+    """
+    name = "unplanned_cache_hits"
+    if planned:
+        return Check(name, None, limit, None, "the case plans prompts that share a prefix")
+    rate = cached_share(ok)
+    if rate is None and engine is not None:
+        return Check(name, engine, limit, engine <= limit, "from the engine's own counters")
+    if rate is None:
+        return Check(name, None, limit, None, "the server does not report cached tokens")
+    return Check(name, rate, limit, rate <= limit)
+
+
+def cached_share(ok: Sequence[Request]) -> float | None:
+    """Return cached over input tokens by usage; None where the server does not tell."""
+    known = [
+        (r.cached_tokens, r.input_tokens)
+        for r in ok
+        if r.cached_tokens is not None and r.input_tokens is not None
+    ]
+    total = sum(given for _, given in known)
+    return sum(cached for cached, _ in known) / total if total else None
+
+
+def check_prefix(
+    load: dict[str, Any],
+    requests: Sequence[Request],
+    engine_cache_hits: float | None,
+    limits: dict[str, float],
+) -> list[Check]:
+    """Check that the prompts' shared part was found in the cache; no check for other loads.
+
+    Args:
+        load: the client's specification (load.json); streams with `prefix_tokens` share a prefix.
+        requests: the measured requests, with the cached tokens that usage told.
+        engine_cache_hits: the engine's own hit rate, for servers whose usage does not tell.
+        limits: limits by name.
+    """
+    shares = [(integer(s.get("prefix_tokens")), integer(s.get("isl"))) for s in streams(load)]
+    known = [(prefix, isl) for prefix, isl in shares if prefix is not None and isl]
+    if not known:
+        return []
+    name, limit = "cached_share_vs_prefix", limits["prefix_share_miss"]
+    asked = known[0][0] / known[0][1]
+    told = cached_share([r for r in requests if r.status == "ok"])
+    reached = engine_cache_hits if told is None else told
+    if reached is None:
+        note = f"{asked:.1%} asked; the server does not report cached tokens"
+        return [Check(name, None, limit, None if asked == 0 else False, note)]
+    engine = "" if engine_cache_hits is None else f", by its counters {engine_cache_hits:.1%}"
+    note = f"{asked:.1%} asked, {reached:.1%} reached{engine}"
+    return [Check(name, abs(reached - asked), limit, abs(reached - asked) <= limit, note)]
