@@ -9,6 +9,7 @@ from servemap.model import protocol
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
 from servemap.model.cases import BaselineSpec, CaseSpec, PhaseSpec
+from servemap.model.curves import cases_of, curves_of
 from servemap.model.grids import cells_of, variants_of
 from servemap.model.resolve import resolved_case, resolved_server
 from servemap.model.steps import compared_with
@@ -59,8 +60,17 @@ class Plan:
 
     @cached_property
     def cases(self) -> dict[str, CaseSpec]:
-        """Cases by id, in the order of the file."""
-        return {case.id: case for case in self.campaign.cases}
+        """Cases by id, in the order of the file; a curve's points stand in its place."""
+        return {case.id: case for case in cases_of(self.campaign)}
+
+    @cached_property
+    def _curves(self) -> dict[str, list[str]]:
+        """The ids of each curve's points."""
+        return curves_of(self.campaign)
+
+    def cases_of(self, phase: PhaseSpec) -> list[str]:
+        """Return the ids of the cases that a phase measures; a curve stands for its points."""
+        return [item for name in phase.cases for item in self._curves.get(name, [name])]
 
     @cached_property
     def baselines(self) -> dict[str, BaselineSpec]:
@@ -97,7 +107,7 @@ class Plan:
             (variant, case)
             for phase in chosen
             for variant in self.variants_of(phase)
-            for case in phase.cases
+            for case in self.cases_of(phase)
         }
         captures = {
             (variant, capture.case)
