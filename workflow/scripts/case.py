@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from servemap.analysis.judge import judge_with
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.progress import case_line
@@ -17,4 +18,6 @@ if __name__ == "__main__":
             int(snakemake.wildcards.repeat),
             snakemake.params.token,
         )
-        say(case_line(context.plan, job, run_case(context, job, Path(snakemake.output[0]))))
+        judge = judge_with(context.plan.campaign.limits.model_dump())
+        meta = run_case(context, job, Path(snakemake.output[0]), judge)
+        say(case_line(context.plan, job, meta))
