@@ -220,7 +220,7 @@ class SearchCase(LevelsCase):
 
     kind: Literal["search"]
     over: Literal["concurrency", "rate"] = "concurrency"
-    start: Annotated[float, Field(gt=0, le=100_000)] = Field(1, description="The first level.")
+    start: Annotated[float, Field(gt=0, le=100_000)] = Field(1.0, description="The first level.")
     most: Annotated[float, Field(gt=0, le=100_000)] = Field(description="No level is above it.")
     num_prompts: Prompts = Field(
         100, description="Requests of each probe, rounded up to whole waves of a closed loop."
