@@ -9,7 +9,17 @@ from typing import Any
 import servemap
 from servemap.model.canon import write_text_atomic
 from servemap.parsers.values import text
-from servemap.report import clients, effects, environment, gaps, plots, records, results, servers
+from servemap.report import (
+    clients,
+    effects,
+    environment,
+    frontier,
+    gaps,
+    plots,
+    records,
+    results,
+    servers,
+)
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
 from servemap.report.markdown import to_markdown
@@ -72,6 +82,7 @@ def build(run: Run, partial: bool) -> Document:
                 _none_drawn(run),
                 plots=[*plots.throughput_plots(run), *plots.latency_plots(run)],
             ),
+            *filter(None, [frontier.curves(run), frontier.searches(run)]),
             results.spread(run),
             *filter(None, [clients.clients(run)]),
             effects.interference(run),
