@@ -9,6 +9,8 @@ import pytest
 
 from servemap.analysis.derive import derive_attempt
 from servemap.analysis.judge import judge_with
+from servemap.analysis.summary import summarize
+from servemap.analysis.table import result_table
 from servemap.measure import case as measuring
 from servemap.measure import search as searching
 from servemap.measure.case import run_case
@@ -18,6 +20,7 @@ from servemap.measure.setup import load_context
 from servemap.model.attempts import read_records, state
 from servemap.model.errors import OrphanedError
 from servemap.model.search import Judge, Judgement
+from servemap.report.render import render
 from servemap.server.context import Context
 from servemap.server.gates.ask import Reply
 from servemap.server.launch.served import Served
@@ -102,6 +105,23 @@ def test_the_largest_concurrency_within_the_slo(url: str, monkeypatch: pytest.Mo
     assert {row["segment"] for row in metrics["coverage"]} == {s["name"] for s in meta["segments"]}
     assert all(probe["checks"] for probe in found["probes"])
     assert {s["name"] for s in metrics["segments"]} == {s["name"] for s in meta["segments"]}
+    check_what_is_shown(context)
+
+
+def check_what_is_shown(context: Context) -> None:
+    """Summary, table and report have the answer, its probe's figures and all probes."""
+    rows = context.plan.rows()
+    row = summarize(context.run_dir, rows)[0]
+    assert (row["verdict"], row["concurrency"], row["segment"]) == ("valid", 5, "probe-06")
+    assert row["requests"] == 5
+    assert "valid, concurrency 5 within SLO" in result_table(context.run_dir, rows)
+    render(context.run_dir, rows)
+    report = (context.run_dir / "report.md").read_text()
+    section = report[report.index("## Searches") :].partition("\n## ")[0]
+    for words in ("Most within SLO", "concurrency 5", "converged; missed at 6", "Most throughput",
+                  "Most without a failed request", "concurrency 8"):  # fmt: skip
+        assert words in section
+    assert section.count("probe-0") >= 6 + 3
 
 
 def test_a_failed_request_misses_the_slo_and_leaves_the_probe_valid(
