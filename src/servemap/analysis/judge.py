@@ -1,8 +1,8 @@
 """What one probe of a search says of its level: did enough of its requests meet the SLO?"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from servemap.analysis.load_records import read_load
 from servemap.analysis.metrics import meets
@@ -22,6 +22,15 @@ from servemap.parsers.values import integer, mapping
 
 FAILURES = "error_share"
 """The check that is none of a probe: requests that failed miss the SLO, which is what it asks."""
+
+
+class ProbeRun(NamedTuple):
+    """One run of the client: what it says, its own record, its measured requests, the checks."""
+
+    judgement: Judgement
+    client: dict[str, Any]
+    requests: list[Request]
+    checks: list[Check]
 
 
 def slo_share(requests: Sequence[Request], slo: dict[str, float]) -> float | None:
@@ -53,22 +62,27 @@ def judge_with(limits: dict[str, float]) -> Judge:
 
     Its telemetry is still being taken: that it covers the probe is checked when it is derived.
     """
+    return lambda raw, case: read_run(raw, case, limits).judgement
+
+
+def read_run(raw: Path, case: Mapping[str, Any], limits: dict[str, float]) -> ProbeRun:
+    """Return what a client's folder says of the level that it was run at.
+
+    Raises:
+        ParseError: records that must be there are missing or damaged.
+    """
     resolved = resolve_limits(limits)
-
-    def judge(raw: Path, case: dict[str, Any]) -> Judgement:
-        client, load = _object(raw / "client.json"), _object(raw / "load.json")
-        found = read_load(raw, client, load, int, whole=True)
-        rows = found.requests.rows
-        fixed = mapping(load.get("request")).get("ignore_eos") is True
-        sent = integer(mapping(client.get("counts")).get("sent"))
-        checks = [
-            *check_requests(rows, sent, fixed, False, None, resolved),
-            *check_client(client, rows, resolved),
-            *check_schedule(load, rows, resolved),
-        ]
-        return outcome_of(slo_share(rows, case["slo"]), case["slo_share"], checks)
-
-    return judge
+    client, load = _object(raw / "client.json"), _object(raw / "load.json")
+    rows = read_load(raw, client, load, int, whole=True).requests.rows
+    fixed = mapping(load.get("request")).get("ignore_eos") is True
+    sent = integer(mapping(client.get("counts")).get("sent"))
+    checks = [
+        *check_requests(rows, sent, fixed, False, None, resolved),
+        *check_client(client, rows, resolved),
+        *check_schedule(load, rows, resolved),
+    ]
+    judgement = outcome_of(slo_share(rows, case["slo"]), case["slo_share"], checks)
+    return ProbeRun(judgement, client, rows, checks)
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -7,16 +7,17 @@
 Each probe has checks of its own, so that one which is invalid leaves the others what they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from servemap.analysis.judge import FAILURES, outcome_of, slo_share
-from servemap.analysis.metrics import pick
+from servemap.analysis.judge import FAILURES, outcome_of, read_run, slo_share
+from servemap.analysis.metrics import figures, pick
 from servemap.analysis.requests import Request
 from servemap.analysis.verdict import Check
 from servemap.model.search import SAID, Judgement, Probed, bounds_of, bracket, next_step
-from servemap.parsers.values import mapping, text
+from servemap.parsers.values import integer, mapping, sequence, text
 
 _CERTAIN = ("converged", "none")
 
@@ -58,9 +59,26 @@ def probe_of(
     checks = [_of_probe(Check(**check)) for check in metrics["checks"]]
     share = slo_share(requests, case["slo"])
     key = "concurrency" if case["over"] == "concurrency" else "rate_rps"
-    figures = mapping(mapping((metrics["segments"] or [{}])[0]).get("metrics"))
+    found = mapping(mapping((metrics["segments"] or [{}])[0]).get("metrics"))
     judgement = outcome_of(share, case["slo_share"], checks)
-    return Probe(str(segment["name"]), segment[key], judgement, figures, checks)
+    return Probe(str(segment["name"]), segment[key], judgement, found, checks)
+
+
+def read_probe(
+    folder: Path, case: Mapping[str, Any], level: float, limits: dict[str, float]
+) -> Probe | None:
+    """Return a probe that the client made alone; None where the client did not do its job.
+
+    Raises:
+        ParseError: records that must be there are missing or damaged.
+    """
+    run = read_run(folder, case, limits)
+    window = mapping(next(iter(sequence(run.client.get("segments"))), {}))
+    begin, end = integer(window.get("start_ns")), integer(window.get("end_ns"))
+    if run.client.get("status") != "ok" or begin is None or end is None:
+        return None
+    found = figures(run.requests, (end - begin) / 1e9, None, dict(case["slo"]))
+    return Probe(folder.name, level, run.judgement, found, list(map(_of_probe, run.checks)))
 
 
 def _of_probe(check: Check) -> Check:
