@@ -13,6 +13,7 @@ from servemap import (
     cli_noise,
     cli_parse,
     cli_prepare,
+    cli_search,
     cli_show,
     cli_trace,
 )
@@ -272,9 +273,14 @@ app.command(**_PASSED_ON)(cli_load.calibrate)
 
 @app.command(**_PASSED_ON)
 def bench(context: typer.Context) -> None:
-    """Run the load client alone against any OpenAI-compatible server (see `bench --help`)."""
+    """Run the load client alone against any OpenAI-compatible server (see `bench --help`).
+
+    With `--search` it is run again and again (see `bench --search --help`).
+    """
     from servemap.onnode.bench import main as load_client
 
+    if any(word.partition("=")[0] == cli_search.OPTION for word in context.args):
+        raise typer.Exit(cli_search.search(context.args, load_client))
     raise typer.Exit(load_client(context.args))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from servemap.analysis.derive import derive_attempt
+from servemap.analysis.probes import judge_with
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
@@ -48,7 +49,8 @@ def measure(url: str, case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     folder = context.run_dir / "cases/baseline/c/r1"
     try:
         launch_variant(context, "baseline", 1, Path("launch.json"))
-        meta = run_case(context, Job("baseline", "c", 1, 1), folder / "meta.json")
+        job = Job("baseline", "c", 1, 1)
+        meta = run_case(context, job, folder / "meta.json", judge_with({}))
     finally:
         session.end(context, "the campaign ended", [])
         while session._run_lock:
@@ -95,3 +97,14 @@ def test_chat(url: str, roles: list[str]) -> None:
     # The demo's random tokenizer cuts words into two to four tokens, so single prompts vary.
     assert checks_of(metrics)["input_tokens_vs_plan"]["value"] <= 0.5
     assert abs(metrics["tokens"]["input_actual"] / 6 - 900) < 9
+
+
+def test_search(url: str) -> None:
+    bounds = {"most": 2, "num_prompts": 4, "slo": {"e2e_s": 60}}
+    meta, metrics = measure(url, {"kind": "search", "isl": 64, "osl": 4, **bounds})
+    assert meta["status"] == "ok", meta["reasons"]
+    assert [segment["concurrency"] for segment in meta["segments"]] == [1, 2]
+    found = metrics["search"]
+    assert (found["ended"], found["most_succeeded"]["level"]) == ("most", 2)
+    # The engine's own gauges were asked between the probes, and cover each of them.
+    assert {c["segment"] for c in metrics["coverage"]} == {"probe-01", "probe-02"}

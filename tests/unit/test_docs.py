@@ -110,6 +110,11 @@ def test_servemap_commands_and_options_exist(document: str, words: list[str]) ->
     known = cli_options(command)
     if command in PASSED_ON:
         known |= passed_on(PASSED_ON[command])
+    if "--search" in options:
+        known |= {
+            "--search",
+            *re.findall(r'add\("(--[a-z-]+)"', read("src/servemap/cli_search.py")),
+        }
     assert options <= known, document
     if command == "plan":
         assert set(positional(words[2:])) <= phase_names(), document

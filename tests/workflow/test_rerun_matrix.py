@@ -87,6 +87,34 @@ def test_one_case_changed(done: Project) -> None:
     assert done.snakemake().nothing
 
 
+def test_searches_and_curves(done: Project) -> None:
+    """A search is one job, a curve one a point; a changed bound and a new level run just those."""
+    campaign = done.campaign()
+    shape = {"isl": "1K", "osl": 2, "num_prompts": 2}
+    search = {"id": "most", "kind": "search", **shape, "most": 2, "slo": {"e2e_s": 100}}
+    curve = {"id": "curve", "kind": "curve", **shape, "concurrencies": [1, 2]}
+    campaign["cases"] += [search, curve]
+    phase = {"id": "phase3", "variants": ["baseline"], "cases": ["most", "curve"]}
+    campaign["phases"].append(phase)
+    done.write_campaign(campaign)
+    expect(
+        done.snakemake(),
+        {"case": 3, "derive": 3, **REPORT},
+        ["baseline/most/r1", "baseline/curve-c1/r1", "baseline/curve-c2/r1"],
+    )
+    assert done.snakemake().nothing
+    meta = json.loads((done.results / "cases/baseline/most/r1/meta.json").read_text())
+    assert (meta["status"], meta["search"]["ended"]) == ("ok", "most")
+    search["most"] = 1
+    curve["concurrencies"] = [1, 2, 3]
+    done.write_campaign(campaign)
+    expect(
+        done.snakemake(),
+        {"case": 2, "derive": 2, **REPORT},
+        ["baseline/most/r1", "baseline/curve-c3/r1"],
+    )
+
+
 def test_planning_keys_change_nothing(done: Project) -> None:
     campaign = done.campaign()
     campaign["cases"][0]["expected_s"] = 3

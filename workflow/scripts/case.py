@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from servemap.analysis.disturbed import disturbances
+from servemap.analysis.probes import judge_with
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.progress import case_line
@@ -18,6 +19,8 @@ if __name__ == "__main__":
             int(snakemake.wildcards.repeat),
             snakemake.params.token,
         )
-        judge = disturbances(context.plan.campaign)
+        campaign = context.plan.campaign
+        disturbed, judge = disturbances(campaign), judge_with(campaign.limits.model_dump())
+        meta = run_case(context, job, Path(snakemake.output[0]), disturbed, judge)
         meta = run_case(context, job, Path(snakemake.output[0]), judge)
         say(case_line(context.plan, job, meta))

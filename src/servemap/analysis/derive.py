@@ -15,6 +15,7 @@ from servemap.analysis.metrics import (
     token_counts,
 )
 from servemap.analysis.requests import Requests
+from servemap.analysis.search import Probe, check_search, probe_of, search_figures
 from servemap.analysis.segments import segments_of
 from servemap.analysis.store import requests_table, telemetry_table, write_table
 from servemap.analysis.telemetry import Telemetry, read_telemetry
@@ -78,22 +79,33 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     if status == "not_run":
         return _Derived(NO_REQUESTS, _EMPTY_TELEMETRY, _unmeasured(meta, "not_run", {}))
     _verify(folder, mapping(meta.get("files")))
-    # What was only disturbed did its job: its figures are evidence, and never valid.
-    whole = status == "ok" or meta.get("cause") == DISTURBED
-    client = _read_object(folder / "raw/client.json", not whole)
-    load = _read_object(folder / "raw/load.json", not whole)
-    clock = mapping(meta.get("clock"))
-    load_node = text(mapping(meta.get("spec")).get("load_node")) or ""
-    to_head = load_times(folder / "raw", client, load_node, clock)
-    found = read_load(folder / "raw", client, load, to_head, whole)
-    requests = found.requests
-    segments = segments_of(meta)
     telemetry = read_telemetry(
         folder / "raw/telemetry",
-        segments,
+        segments_of(meta),
         mapping(meta.get("collectors")),
-        clock,
+        mapping(meta.get("clock")),
     )
+    raw = folder / "raw"
+    if mapping(mapping(meta.get("spec")).get("case")).get("kind") == "search":
+        return _derive_search(raw, meta, options, telemetry)
+    return _derive_load(raw, raw, meta, options, telemetry)
+
+
+def _derive_load(
+    raw: Path, load_raw: Path, meta: dict[str, Any], options: dict[str, Any], telemetry: Telemetry
+) -> _Derived:
+    """Return what follows from one load: of the attempt's raw files, its own are in `load_raw`."""
+    status = text(meta.get("status"))
+    # What was only disturbed did its job: its figures are evidence, and never valid.
+    whole = status == "ok" or meta.get("cause") == DISTURBED
+    client = _read_object(load_raw / "client.json", not whole)
+    load = _read_object(load_raw / "load.json", not whole)
+    clock = mapping(meta.get("clock"))
+    load_node = text(mapping(meta.get("spec")).get("load_node")) or ""
+    to_head = load_times(raw, client, load_node, clock)
+    found = read_load(load_raw, client, load, to_head, whole)
+    requests = found.requests
+    segments = segments_of(meta)
     if not whole:
         metrics = _unmeasured(meta, text(status) or "of unknown status", _error_counts(requests))
         return _Derived(requests, telemetry, metrics)
@@ -128,6 +140,60 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     }
     if found.summary is not None:
         metrics["client_summary"] = found.summary
+    return _Derived(requests, telemetry, metrics)
+
+
+def _derive_search(
+    raw: Path, meta: dict[str, Any], options: dict[str, Any], telemetry: Telemetry
+) -> _Derived:
+    """Return what follows from a search: each probe is derived as a case of its own."""
+    case = mapping(mapping(meta.get("spec")).get("case"))
+    parts: list[_Derived] = []
+    probes: list[Probe] = []
+    for segment in map(mapping, sequence(meta.get("segments"))):
+        name = text(segment.get("name")) or ""
+        one = {**meta, "segments": [segment]}
+        own = Telemetry(
+            [row for row in telemetry.rows if row.segment == name],
+            [row for row in telemetry.coverages if row.segment == name],
+            {},
+            {},
+            telemetry.marks,
+        )
+        parts.append(_derive_load(raw, raw / PurePosixPath(name).name, one, options, own))
+        probes.append(probe_of(segment, parts[-1].metrics, parts[-1].requests.rows, case))
+    requests = Requests(
+        [row for part in parts for row in part.requests.rows],
+        sum(part.requests.warmup_ok for part in parts),
+        sum(part.requests.warmup_failed for part in parts),
+        [row for part in parts for row in part.requests.skipped],
+    )
+    status = text(meta.get("status"))
+    if status != "ok":
+        metrics = _unmeasured(meta, status or "of unknown status", _error_counts(requests))
+        return _Derived(requests, telemetry, metrics)
+    checks = check_search(probes)
+    outcome, reasons = verdict(checks)
+    skipped = {
+        f"{probe.name}/{name}": said
+        for probe, part in zip(probes, parts, strict=True)
+        for name, said in part.metrics["derive"]["skipped"].items()
+    }
+    metrics = {
+        **_unmeasured(meta, status, _error_counts(requests)),
+        "verdict": outcome,
+        "reasons": reasons,
+        "derive": {"status": "ok", "error": None, "skipped": skipped | telemetry.skipped},
+        "checks": [check._asdict() for check in checks],
+        "tokens": token_counts(requests.rows),
+        "warmup": {"ok": requests.warmup_ok, "failed": requests.warmup_failed},
+        "segments": [row for part in parts for row in part.metrics["segments"]],
+        "coverage": [row._asdict() for row in telemetry.coverages],
+        "processes": telemetry.processes,
+        "weights": _weights(case.get("weights") or options.get("weights")),
+        "slo": case.get("slo"),
+        "search": search_figures(case, mapping(meta.get("search")), probes),
+    }
     return _Derived(requests, telemetry, metrics)
 
 

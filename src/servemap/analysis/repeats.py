@@ -8,6 +8,7 @@ from servemap.model.files import read_json_value
 from servemap.parsers.values import integer, mapping, sequence, text
 
 SCHEMA = 1
+_LEVELS = {"concurrency": "concurrency", "rate": "rate_rps"}
 
 
 class Lengths(NamedTuple):
@@ -48,8 +49,18 @@ class Repeat(NamedTuple):
 
     @property
     def steady(self) -> dict[str, Any]:
-        """The case's steady load: the background of a mixed case, else the case itself."""
-        return mapping(self.spec.get("background")) or self.spec
+        """The case's steady load: the background of a mixed case, else the case itself.
+
+        A search has the level of its answer.
+        """
+        level = {_LEVELS.get(str(self.spec.get("over")), ""): (self.answer or {}).get("level")}
+        own = {**self.spec, **level} if self.answer else self.spec
+        return mapping(self.spec.get("background")) or own
+
+    @property
+    def answer(self) -> dict[str, Any] | None:
+        """The most within the SLO that a search found; None where there is none."""
+        return mapping(mapping(self.metrics.get("search")).get("within_slo")) or None
 
     @property
     def lengths(self) -> Lengths:
@@ -69,7 +80,14 @@ class Repeat(NamedTuple):
 
     @property
     def headline(self) -> dict[str, Any]:
-        """The segment that stands for the case: `control` of a mixed case, else the first."""
+        """The segment that stands for the case.
+
+        It is `control` of a mixed case, the probe that the answer of a search rests on, if it has
+        one, else the first.
+        """
+        if self.spec.get("kind") == "search":
+            probe = (self.answer or {}).get("probe")
+            return next((s for s in self.segments if s.get("name") == probe), {})
         named = [s for s in self.segments if s.get("name") == CONTROL]
         return next(iter(named or self.segments), {})
 

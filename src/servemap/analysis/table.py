@@ -65,6 +65,12 @@ def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -
     segments = [item for item in map(mapping, sequence(metrics.get("segments"))) if item]
     if verdict != "valid" or not segments:
         return [[*_key(row), MISSING, f"{verdict}: {_first_reason(metrics)}"]]
+    search = mapping(metrics.get("search"))
+    if search:
+        segments = _answered(search, segments)
+        if not segments:
+            return [[*_key(row), MISSING, f"{verdict}: {say_answer(search)}"]]
+        verdict = f"{verdict}, {say_answer(search)}"
     return [
         [
             *_key(row),
@@ -78,6 +84,20 @@ def _lines(row: dict[str, Any], meta: dict[str, Any], metrics: dict[str, Any]) -
         ]
         for name, figures in ((s.get("name"), mapping(s.get("metrics"))) for s in segments)
     ]
+
+
+def _answered(search: dict[str, Any], segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    probe = mapping(search.get("within_slo")).get("probe")
+    return [segment for segment in segments if segment.get("name") == probe]
+
+
+def say_answer(search: Mapping[str, Any]) -> str:
+    """Return `concurrency 24 within SLO`, with `at least` where it is a lower bound."""
+    level = number(mapping(search.get("within_slo")).get("level"))
+    if level is None:
+        return "no level meets the SLO"
+    least = "at least " if search.get("lower_bound") else ""
+    return f"{least}{search.get('over')} {level:g} within SLO"
 
 
 def _first_reason(record: dict[str, Any]) -> str:

@@ -17,9 +17,11 @@ from servemap.measure.load_run import finish_load, start_load
 from servemap.measure.loads import Load
 from servemap.measure.reasons import Disturbed, undisturbed
 from servemap.measure.record import Attempt, open_attempt
+from servemap.measure.search import run_search
 from servemap.model import results
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import ConnectionLostError, OrphanedError, ServemapError
+from servemap.model.search import Judge
 from servemap.server.context import Context
 from servemap.server.events import append_event
 from servemap.server.launch.ensure import ensure_server
@@ -30,7 +32,11 @@ from servemap.server.patience import Patience
 
 
 def run_case(
-    context: Context, job: Job, output: Path, disturbed: Disturbed = undisturbed
+    context: Context,
+    job: Job,
+    output: Path,
+    disturbed: Disturbed = undisturbed,
+    judge: Judge | None = None,
 ) -> dict[str, Any]:
     """Measure one repeat and write its `meta.json`, also when it failed or was not run.
 
@@ -38,6 +44,12 @@ def run_case(
 
     Returns the meta record. Bad luck of the server, the network or the load is recorded, not
     raised; what is raised is a fault of the controller itself, such as a full disk.
+
+    Args:
+        context: the campaign.
+        job: the repeat.
+        output: where its `meta.json` is declared.
+        judge: what says of a search's probe whether it met the SLO; other kinds need none.
 
     Raises:
         OrphanedError: the controller died while the load ran; the attempt stays open.
@@ -48,7 +60,7 @@ def run_case(
     with server_lock(context.run_dir, f"case {job.label}"):
         append_event(context.run_dir, "case_start", **asdict(job))
         meta = _adopt(context, job, repeat_dir, disturbed)
-        meta = meta or _measure(context, job, repeat_dir, disturbed)
+        meta = meta or _measure(context, job, repeat_dir, disturbed, judge)
         write_json_atomic(output, meta)
         append_event(
             context.run_dir,
@@ -61,7 +73,9 @@ def run_case(
     return meta
 
 
-def _measure(context: Context, job: Job, repeat_dir: Path, disturbed: Disturbed) -> dict[str, Any]:
+def _measure(
+    context: Context, job: Job, repeat_dir: Path, disturbed: Disturbed, judge: Judge | None
+) -> dict[str, Any]:
     attempt = open_attempt(
         repeat_dir, {"identity": identity(context, job), "session": context.session}
     )
@@ -71,8 +85,15 @@ def _measure(context: Context, job: Job, repeat_dir: Path, disturbed: Disturbed)
         served = ensure_server(context, job.variant, _turn(context, job))
         ensured = time.monotonic() - begun
         patience = _patience(context)
-        load = start_load(context, job, attempt, served, resolved(context, job), patience)
-        facts = _see_through(context, job, attempt, load, patience, disturbed)
+        case = resolved(context, job)
+        if case["kind"] == "search":
+            if judge is None:
+                raise ValueError("a search needs a judge")
+            found = run_search(context, job, attempt, served, case, patience, judge)
+            facts = {"server": _server(served), **found}
+        else:
+            load = start_load(context, job, attempt, served, case, patience)
+            facts = _see_through(context, job, attempt, load, patience, disturbed)
         return {**facts, "overhead": {"ensure_s": ensured, **facts["overhead"]}}
 
     return _recorded(context, job, attempt, measure)

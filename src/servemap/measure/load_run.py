@@ -3,7 +3,7 @@
 import threading
 import time
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from servemap.engines.registry import get_adapter
@@ -56,16 +56,36 @@ def nodes_of(context: Context, variant: str) -> list[str]:
     return list(dict.fromkeys([plan.head, *plan.nodes_of(variant), plan.load_node]))
 
 
-def start_load(
+@dataclass(frozen=True)
+class Collecting:
+    """Collectors that sample on all nodes of a load, and the clocks as they began."""
+
+    load_id: str
+    started: dict[str, ProcessId]
+    clocks: dict[str, Measured]
+    seconds: float
+    cards: dict[str, dict[str, Any]]
+
+
+def start_collecting(
     context: Context,
     job: Job,
     attempt: Attempt,
     served: Served,
-    case: dict[str, Any],
+    max_s: float,
     patience: Patience,
-    fallback: dict[str, Any] | None = None,
-) -> Load:
-    """Start collectors, then the client; each is noted at once, so that it can be ended.
+    until: str | None = "client.json",
+) -> Collecting:
+    """Start the collectors of all nodes; each is noted at once, so that it can be ended.
+
+    Args:
+        context: the campaign.
+        job: the repeat.
+        attempt: the try at it.
+        served: the server.
+        max_s: after which they end in any case.
+        patience: waits for nodes that are away.
+        until: the raw file of the load's node whose appearance ends the collectors there.
 
     Raises:
         NodeError: one of them does not start, or a node is away.
@@ -92,9 +112,9 @@ def start_load(
             pids=served.pids.get(name, []),
             metrics_url=endpoints.metrics if name == context.plan.head else None,
             heartbeat=process.heartbeat_path(context.workdir(name)),
-            until=f"{raw}/client.json" if name == load_node else None,
+            until=f"{raw}/{until}" if until and name == load_node else None,
             gone_s=context.policy.lease_ttl_s,
-            max_s=case["case_timeout_s"] + 2 * MARGIN_S,
+            max_s=max_s,
             load_id=load_id,
         )
         collectors = start_collectors(node, spec, mark(load_id, context.workdir(name)))
@@ -125,7 +145,28 @@ def start_load(
             interrupted.set()
         raise
     clocks = {name: found for (_, name), found in done.items() if found is not None}
-    ready = time.monotonic()
+    return Collecting(load_id, started, clocks, time.monotonic() - begun, cards)
+
+
+def start_load(
+    context: Context,
+    job: Job,
+    attempt: Attempt,
+    served: Served,
+    case: dict[str, Any],
+    patience: Patience,
+    fallback: dict[str, Any] | None = None,
+) -> Load:
+    """Start collectors, then the client; each is noted at once, so that it can be ended.
+
+    Raises:
+        NodeError: one of them does not start, or a node is away.
+    """
+    max_s = case["case_timeout_s"] + 2 * MARGIN_S
+    collecting = start_collecting(context, job, attempt, served, max_s, patience)
+    load_id, clocks = collecting.load_id, collecting.clocks
+    load_node = context.plan.load_node
+    endpoints = get_adapter(context.server(job.variant)).endpoints(served.url)
     spec = load_spec(
         case,
         url=served.url,
@@ -148,8 +189,17 @@ def start_load(
     env = mark(load_id, context.workdir(load_node))
     client = start_client(context.nodes[load_node], spec, folder, env)
     attempt.note({"client": asdict(client), "clocks": clocks, "fallback": fallback})
-    overhead = {"collectors_start_s": ready - begun}
-    return Load(load_id, served, client, started, clocks, fallback, overhead, cards)
+    overhead = {"collectors_start_s": collecting.seconds}
+    return Load(
+        load_id,
+        served,
+        client,
+        collecting.started,
+        clocks,
+        fallback,
+        overhead,
+        collecting.cards,
+    )
 
 
 def finish_load(
@@ -179,12 +229,12 @@ def finish_load(
         context.nodes[plan.load_node],
         load.client,
         begun + plan.cases[job.case].case_timeout_s + MARGIN_S,
-        lambda: _look(context, job.variant, attempt, load, chosen, patience),
+        lambda: look_at(context, job.variant, attempt, load, chosen, patience),
         lambda: controller_alive(context.run_dir),
         patience,
     )
     loaded = time.monotonic()
-    clocks = _end_collectors(context, load, patience)
+    clocks = end_collectors(context, load, patience)
     case = resolved(context, job)
     # Below a runner that was killed its client goes on, and would be measured with what follows.
     killed = "client" in case and not _client_done(context, attempt, load, patience)
@@ -246,7 +296,7 @@ def _client_facts(result: dict[str, Any]) -> dict[str, Any]:
     return {"client": {**result["client"], "window_cpu": result.get("window_cpu")}}
 
 
-def _look(
+def look_at(
     context: Context,
     variant: str,
     attempt: Attempt,
@@ -281,7 +331,7 @@ def _client_done(context: Context, attempt: Attempt, load: Load, patience: Patie
     return patience.insist(node, lambda: node.read_text(f"{folder}/client.json")) is not None
 
 
-def _end_collectors(context: Context, load: Load, patience: Patience) -> dict[str, Measured]:
+def end_collectors(context: Context, load: Load, patience: Patience) -> dict[str, Measured]:
     """End the collectors of all nodes and read their clocks meanwhile; return the clocks."""
     clocks: dict[str, Measured] = {}
 

@@ -27,7 +27,12 @@ class Load:
 
 
 def noted_load(opening: dict[str, Any]) -> Load | None:
-    """Return the load that an attempt's opening names; None where it names no whole one."""
+    """Return the load that an attempt's opening names; None where it names no whole one.
+
+    A probe of a search is none: a killed search starts again.
+    """
+    if "probe" in opening:
+        return None
     try:
         return Load(
             str(opening["load_id"]),

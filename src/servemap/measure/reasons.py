@@ -23,6 +23,7 @@ Disturbed = Callable[[Path, Mapping[str, Any]], list[str]]
 It is handed in, since it judges by the checks of the verdict, which measuring does not know.
 """
 
+NO_SUCCESS = "no request succeeded"
 DISK_S = 20.0
 FULL_KIB = 1024
 """Less room than this, and a disk is said to be full."""
@@ -86,7 +87,7 @@ def client_reasons(
     if not (result.get("counts") or {}).get("ok"):
         classes = result["errors"] if "client" in result else error_classes(attempt.raw)
         named = ", ".join(f"{count} x {name}" for name, count in sorted(classes.items()))
-        reasons.append(f"no request succeeded ({named or 'none was answered'})")
+        reasons.append(f"{NO_SUCCESS} ({named or 'none was answered'})")
     return reasons
 
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from servemap.model import attempts, results
 from servemap.model.attempts import State, read_json
-from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
+from servemap.model.cases import (
+    CaseSpec,
+    ChatCase,
+    FixedCase,
+    LevelsCase,
+    PrefixCase,
+    RateCase,
+    SearchCase,
+)
 from servemap.model.order import CaseKey
 from servemap.model.resolve import patch_digest
 from servemap.parsers.values import integer
@@ -112,7 +120,9 @@ def _expected_durations(context: Context, past: dict[str, float]) -> dict[str, f
 def _declared_s(case: CaseSpec) -> float | None:
     if case.expected_s:
         return case.expected_s
-    if isinstance(case, FixedCase | PrefixCase | ChatCase):
+    if isinstance(case, SearchCase):
+        return case.max_s
+    if isinstance(case, FixedCase | PrefixCase | ChatCase | LevelsCase):
         window_s = case.min_window_s
     elif isinstance(case, RateCase):
         window_s = case.num_prompts / case.rate_rps

@@ -1,8 +1,8 @@
 """The campaign file: the models are the truth, the JSON Schema is generated from them."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from servemap.model.base import Model, Slug
 from servemap.model.cases import (
@@ -16,8 +16,7 @@ from servemap.model.cases import (
 )
 from servemap.model.clients import ClientName, ClientSpec
 from servemap.model.server_spec import ModelSpec, NodeSpec, ServerSpec
-
-NotNegative = Annotated[float, Field(ge=0)]
+from servemap.model.slo import Chosen, NotNegative, Slo
 
 
 class Variable(Model):
@@ -79,23 +78,6 @@ class Weights(Model):
     uncached_input: NotNegative
     cached_input: NotNegative
     output: NotNegative
-
-
-class Chosen(Model):
-    """Numbers of which a campaign gives those that it wants; the others are not spelled."""
-
-    @model_serializer(mode="wrap")
-    def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, float]:
-        return {name: value for name, value in handler(self).items() if value is not None}
-
-
-class Slo(Chosen):
-    """Upper limits of goodput, in seconds."""
-
-    ttft_s: NotNegative | None = None
-    tpot_s: NotNegative | None = None
-    e2e_s: NotNegative | None = None
-    itl_p99_s: NotNegative | None = None
 
 
 class Limits(Chosen):

@@ -7,12 +7,14 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from servemap.model.base import Length, Model, PhaseName, Slug
 from servemap.model.clients import OWN, ClientName
 from servemap.model.order import Order
+from servemap.model.slo import Slo
 
 WEEK_S = 7 * 24 * 3600
 
 Repeats = Annotated[int, Field(ge=1, le=1000)]
 Tries = Annotated[int, Field(ge=1, le=100)]
-Concurrency = Annotated[int, Field(ge=1, le=65_535)]
+MOST_CONCURRENCY = 65_535
+Concurrency = Annotated[int, Field(ge=1, le=MOST_CONCURRENCY)]
 Prompts = Annotated[int, Field(ge=1, le=10_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=WEEK_S)]
 SecondsOrZero = Annotated[float, Field(ge=0, le=WEEK_S)]
@@ -166,6 +168,87 @@ class MixedCase(CaseBase):
     inject: Inject
 
 
+class LevelsCase(CaseBase):
+    """ISL x OSL at several levels: concurrencies of a closed loop, or rates of an open one."""
+
+    isl: Length
+    osl: Length
+    num_prompts: Prompts | None = Field(
+        None, description="Requests at each level, rounded up to whole waves of a closed loop."
+    )
+    min_window_s: SecondsOrZero = Field(
+        0, description="Whole waves, or arrivals, go on until the window is at least this long."
+    )
+    arrivals: Literal["poisson", "gamma", "constant"] = Field(
+        "poisson", description="As in kind `rate`; of rates only."
+    )
+    burstiness: Annotated[float, Field(gt=0, lt=1000)] | None = Field(
+        None, description="As in kind `rate`; of rates only."
+    )
+
+    @model_validator(mode="after")
+    def _shaped(self) -> "LevelsCase":
+        if (self.burstiness is None) == (self.arrivals == "gamma"):
+            raise ValueError("burstiness goes with arrivals: gamma, and only with that")
+        return self
+
+
+class CurveCase(LevelsCase):
+    """A declared list of levels, each an ordinary case of its own (see `model.curves`)."""
+
+    kind: Literal["curve"]
+    concurrencies: list[Concurrency] = Field(
+        [], description="Levels of a closed loop; each is a case of kind `fixed`, `ID-cN`."
+    )
+    rates_rps: list[Annotated[float, Field(gt=0, le=100_000)]] = Field(
+        [], description="Levels of an open loop; each is a case of kind `rate`, `ID-rN`."
+    )
+
+    @model_validator(mode="after")
+    def _one_list(self) -> "CurveCase":
+        levels = [*self.concurrencies, *self.rates_rps]
+        if bool(self.concurrencies) == bool(self.rates_rps):
+            raise ValueError("give either concurrencies or rates_rps")
+        if len(set(levels)) < len(levels):
+            raise ValueError("a level is there twice")
+        if self.rates_rps and not self.num_prompts and not self.min_window_s:
+            raise ValueError("rates need num_prompts or min_window_s")
+        return self
+
+
+class SearchCase(LevelsCase):
+    """The largest level that meets an SLO, by doubling, then bisection (see `model.search`)."""
+
+    kind: Literal["search"]
+    over: Literal["concurrency", "rate"] = "concurrency"
+    start: Annotated[float, Field(gt=0, le=100_000)] = Field(1.0, description="The first level.")
+    most: Annotated[float, Field(gt=0, le=100_000)] = Field(description="No level is above it.")
+    num_prompts: Prompts = Field(
+        100, description="Requests of each probe, rounded up to whole waves of a closed loop."
+    )
+    slo: Slo | None = Field(None, description="Limits of each request; the campaign's if absent.")
+    slo_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.99, description="Part of a probe's requests that must meet the SLO."
+    )
+    tolerance: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.05,
+        description="The search has converged when the next level that misses is no more than this "
+        "part above the answer; concurrencies need be no closer than 1.",
+    )
+    max_probes: Annotated[int, Field(ge=1, le=99)] = 16
+    max_s: Seconds = Field(1800, description="Longest that all probes together may take.")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "SearchCase":
+        if self.start > self.most:
+            raise ValueError("start is above most")
+        if self.over == "concurrency" and not (self.start.is_integer() and self.most.is_integer()):
+            raise ValueError("a concurrency is a whole number")
+        if self.over == "concurrency" and self.most > MOST_CONCURRENCY:
+            raise ValueError(f"{MOST_CONCURRENCY} is the most concurrency")
+        return self
+
+
 def _kind(value: Any) -> str | None:
     if isinstance(value, CaseBase):
         return str(getattr(value, "kind", None))
@@ -178,7 +261,9 @@ CaseSpec = Annotated[
     | Annotated[ChatCase, Tag("chat")]
     | Annotated[ToolsCase, Tag("tools")]
     | Annotated[PrefixCase, Tag("prefix")]
-    | Annotated[MixedCase, Tag("mixed")],
+    | Annotated[MixedCase, Tag("mixed")]
+    | Annotated[CurveCase, Tag("curve")]
+    | Annotated[SearchCase, Tag("search")],
     Discriminator(_kind),
 ]
 
@@ -227,7 +312,7 @@ class PhaseSpec(Model):
     requires: list[PhaseName] = []
     baselines: list[Slug] = []
     variants: list[Slug] = Field([], description="Variants and grids; all if absent.")
-    cases: list[Slug] = []
+    cases: list[Slug] = Field([], description="Cases; a curve stands for its points.")
     captures: list[CaptureSpec] = []
     milestone: bool | Milestone = Field(
         False, description="Whether the repeats of its cases must agree; true for the usual rule."

@@ -7,12 +7,13 @@ from typing import Any
 
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
-from servemap.model.cases import CaseSpec, FixedCase, MixedCase
+from servemap.model.cases import CaseSpec, FixedCase, MixedCase, SearchCase
 from servemap.model.check_clients import check_clients
 from servemap.model.check_grids import check_grids
 from servemap.model.check_milestone import check_milestone
 from servemap.model.check_nodes import check_nodes, known
 from servemap.model.check_server import check_server
+from servemap.model.curves import cases_of, curves_of
 from servemap.model.errors import ConfigError
 from servemap.model.grids import variants_of
 from servemap.model.resolve import changed_keys, variant_server
@@ -44,7 +45,8 @@ def check(campaign: Campaign) -> None:
     _unique("nodes", (node.id for node in campaign.nodes))
     _unique("variables", (variable.id for variable in campaign.variables))
     _unique("variants", (variant.id for variant in campaign.variants))
-    _unique("cases", (case.id for case in campaign.cases))
+    cases = cases_of(campaign)
+    _unique("cases", [*(case.id for case in cases), *curves_of(campaign)])
     _unique("baselines", (baseline.id for baseline in campaign.baselines))
     _unique("phases", (phase.id for phase in campaign.phases))
     names = [variant.id for variant in campaign.variants] + [grid.id for grid in campaign.grids]
@@ -55,9 +57,11 @@ def check(campaign: Campaign) -> None:
     _check_attached(campaign)
     for variant in campaign.variants:
         _check_variant(campaign, variant)
-    for case in campaign.cases:
+    for case in cases:
         _check_lengths(campaign, case)
-    check_clients(campaign, [case for case in campaign.cases if isinstance(case, FixedCase)])
+        if isinstance(case, SearchCase):
+            _check_slo(campaign, case)
+    check_clients(campaign, [case for case in cases if isinstance(case, FixedCase)])
     _check_phases(campaign)
 
 
@@ -88,7 +92,7 @@ def _check_text(key: str, text: str) -> None:
 def _names(campaign: Campaign) -> Iterator[str]:
     """Return what stands in paths of results."""
     yield campaign.run
-    for things in (campaign.nodes, campaign.variants, campaign.cases, campaign.baselines):
+    for things in (campaign.nodes, campaign.variants, cases_of(campaign), campaign.baselines):
         yield from (thing.id for thing in things)
 
 
@@ -187,8 +191,18 @@ def _check_lengths(campaign: Campaign, case: CaseSpec) -> None:
             )
 
 
+def _check_slo(campaign: Campaign, case: SearchCase) -> None:
+    if not (case.slo or campaign.slo).model_dump():
+        raise ConfigError(
+            f"search {case.id!r}: no SLO declared, no frontier",
+            f"cases.{case.id}.slo",
+            "give the campaign or the case an slo, such as { ttft_s: 2, tpot_s: 0.05 }",
+        )
+
+
 def _check_phases(campaign: Campaign) -> None:
-    cases = [case.id for case in campaign.cases]
+    points = [case.id for case in cases_of(campaign)]
+    cases = [*points, *curves_of(campaign)]
     variants = [variant.id for variant in variants_of(campaign)]
     variants += [grid.id for grid in campaign.grids]
     phases = [phase.id for phase in campaign.phases]
@@ -208,7 +222,7 @@ def _check_phases(campaign: Campaign) -> None:
         for name in phase.baselines:
             known(name, (item.id for item in campaign.baselines), f"{where}.baselines", "baseline")
         for capture in phase.captures:
-            known(capture.case, cases, f"{where}.captures", "case")
+            known(capture.case, points, f"{where}.captures", "case")
         if phase.rule:
             check_milestone(campaign, phase, phase.rule)
         planned += len(phase.cases) + len(phase.baselines) + len(phase.captures)

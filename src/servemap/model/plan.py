@@ -10,6 +10,7 @@ from servemap.model import protocol
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
 from servemap.model.cases import BaselineSpec, CaseSpec, PhaseSpec
+from servemap.model.curves import cases_of, curves_of
 from servemap.model.grids import cells_of, variants_of
 from servemap.model.order import CaseKey, JobKey, job_sequence, repeats_in_order
 from servemap.model.resolve import resolved_case, resolved_server
@@ -58,8 +59,17 @@ class Plan:
 
     @cached_property
     def cases(self) -> dict[str, CaseSpec]:
-        """Cases by id, in the order of the file."""
-        return {case.id: case for case in self.campaign.cases}
+        """Cases by id, in the order of the file; a curve's points stand in its place."""
+        return {case.id: case for case in cases_of(self.campaign)}
+
+    @cached_property
+    def _curves(self) -> dict[str, list[str]]:
+        """The ids of each curve's points."""
+        return curves_of(self.campaign)
+
+    def cases_of(self, phase: PhaseSpec) -> list[str]:
+        """Return the ids of the cases that a phase measures; a curve stands for its points."""
+        return [item for name in phase.cases for item in self._curves.get(name, [name])]
 
     @cached_property
     def baselines(self) -> dict[str, BaselineSpec]:
@@ -92,7 +102,7 @@ class Plan:
         baselines = {name for phase in chosen for name in phase.baselines}
         repeats: dict[tuple[str, str], int] = {}
         for phase in chosen:
-            for variant, case in product(self.variants_of(phase), phase.cases):
+            for variant, case in product(self.variants_of(phase), self.cases_of(phase)):
                 least = repeats.get((variant, case), 0)
                 repeats[variant, case] = max(least, self.repeats_of(case, phase))
         captures = {
@@ -123,7 +133,7 @@ class Plan:
         for phase in self._chosen(*phases):
             if phase.rule is None:
                 continue
-            own = set(product(self.variants_of(phase), phase.cases))
+            own = set(product(self.variants_of(phase), self.cases_of(phase)))
             keys = [key for key in self.items(phase.id).repeats if key[:2] in own]
             found.append(
                 {

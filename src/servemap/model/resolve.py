@@ -9,7 +9,15 @@ from pydantic import ValidationError
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import file_sha256
-from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
+from servemap.model.cases import (
+    CaseSpec,
+    ChatCase,
+    FixedCase,
+    LevelsCase,
+    PrefixCase,
+    RateCase,
+    SearchCase,
+)
 from servemap.model.clients import OWN
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import PatchSpec, ServerSpec
@@ -97,13 +105,15 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
     if isinstance(case, FixedCase | PrefixCase | ChatCase):
         data["num_prompts"] = case.num_prompts or case.concurrency
         parts = [data] + ([data["fallback"]] if data.get("fallback") else [])
-    elif isinstance(case, RateCase):
+    elif isinstance(case, RateCase | LevelsCase):
         parts = [data]
     else:
         data["background"]["num_prompts"] = (
             case.background.num_prompts or case.background.concurrency
         )
         parts = [data["background"], data["inject"]]
+    if isinstance(case, SearchCase):
+        data["slo"] = (case.slo or campaign.slo).model_dump(mode="json")
     for part in parts:
         for key in ("isl", "osl"):
             if part.get(key) is not None:

@@ -22,6 +22,7 @@ _UNIONS = {
 }
 """Free-form mappings below `server` whose values may have several types."""
 
+_KINDS = ("fixed", "rate", "chat", "tools", "prefix", "mixed", "curve", "search")
 _SHOULD = re.compile(r"^(?:Input|String|Value|List|Dictionary|Tuple) should ")
 _AFTER = re.compile(r" after validation, not (\d+)$")
 
@@ -74,7 +75,7 @@ def say_problems(
         if len(path) > 6 and path[0] == "grids" and path[4] == "values":
             path, said = path[:6], _UNIONS["args"] + ", or null"
             kind, remedy = "union", OTHER_REMEDY
-        if len(path) > 2 and path[0] == "cases" and path[2] in ("fixed", "mixed"):
+        if len(path) > 2 and path[0] == "cases" and path[2] in _KINDS:
             del path[2]  # pydantic puts the kind of a case between its number and its key
         if kind == "union_tag_invalid":
             path, value = [*path, "kind"], problem["ctx"]["tag"]

@@ -24,6 +24,8 @@ class Answer(NamedTuple):
     - role_ms: when a chunk with nothing but the role is sent; None: never
     - ttft_ms, gap_ms, chunk: the first chunk, the gaps between chunks, the tokens in each; of the
       lists the last value repeats
+    - capacity, queue_ms: every request in flight above `capacity` adds so many ms to ttft_ms; None:
+      any number is answered at the same speed
     - tokens: all that are produced; None: the request's max_tokens
     - hidden, reasoning, tools: so many tokens come first, in this order, as empty deltas, as
       reasoning and as a tool call; the rest is text
@@ -49,6 +51,8 @@ class Answer(NamedTuple):
     ttft_ms: float
     gap_ms: Tuple[float, ...]
     chunk: Tuple[int, ...]
+    capacity: Optional[int]
+    queue_ms: float
     tokens: Optional[int]
     hidden: int
     reasoning: int
@@ -137,6 +141,14 @@ def choose(script: Script, request_id: str, ordinal: int, attempt: int) -> Answe
     return script.answer
 
 
+def under_load(answer: Answer, in_flight: int) -> Answer:
+    """Return an answer as it is given when so many requests, this one included, are in flight."""
+    if answer.capacity is None or in_flight <= answer.capacity:
+        return answer
+    late_ms = (in_flight - answer.capacity) * answer.queue_ms
+    return answer._replace(ttft_ms=answer.ttft_ms + late_ms)
+
+
 def _answer(raw: Any, where: str) -> Answer:
     table = Table(raw, where)
     by_prefix = table.left.get("cached_tokens") == "prefix"
@@ -154,6 +166,8 @@ def _answer(raw: Any, where: str) -> Answer:
         ttft_ms=_ms(table, "ttft_ms", 0),
         gap_ms=tuple(_ms_of(item, table.key("gap_ms")) for item in _list(table, "gap_ms", 0)),
         chunk=tuple(_tokens_of(item, table.key("chunk")) for item in _list(table, "chunk", 1)),
+        capacity=table.optional_whole("capacity", 0),
+        queue_ms=_ms(table, "queue_ms", 0),
         tokens=table.optional_whole("tokens", 0),
         hidden=table.whole("hidden", 0, 0),
         reasoning=table.whole("reasoning", 0, 0),

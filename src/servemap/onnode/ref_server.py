@@ -20,7 +20,7 @@ from .ref_frames import (
     refusal,
     whole_answer,
 )
-from .ref_script import Answer, Script, choose
+from .ref_script import Answer, Script, choose, under_load
 
 READ_SIZE = 65536
 BACKLOG = 4096
@@ -159,7 +159,8 @@ class Server:
         name = headers.get("x-request-id", f"connection-{talk.number}-{now}")
         ordinal, attempt = self._tries.get(name, (len(self._tries), 0))
         self._tries[name] = (ordinal, attempt + 1)
-        answer = choose(self._script, name, ordinal, attempt)
+        in_flight = 1 + sum(other.row is not None for other in self._talks.values())
+        answer = under_load(choose(self._script, name, ordinal, attempt), in_flight)
         cached = answer.cached_tokens
         found = self._cache.cached(asked.prompt) if cached == "prefix" else None
         talk.row = {

@@ -11,7 +11,16 @@ from collections.abc import Iterable
 from servemap.measure.collect import chosen_collectors
 from servemap.measure.status import PlannedRepeat
 from servemap.model.base import tokens
-from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
+from servemap.model.cases import (
+    CaseSpec,
+    ChatCase,
+    CurveCase,
+    FixedCase,
+    PrefixCase,
+    RateCase,
+    SearchCase,
+)
+from servemap.model.curves import arrivals_at, points_of, whole_waves
 from servemap.model.plan import Plan
 from servemap.prepare.needs import needs
 
@@ -42,6 +51,10 @@ def case_bytes(case: CaseSpec, per_k: int) -> float:
         )
     if isinstance(case, RateCase):
         return stream_bytes(tokens(case.osl, per_k), 1, case.num_prompts, 0)
+    if isinstance(case, SearchCase):
+        return case.max_probes * _probe_bytes(case, tokens(case.osl, per_k))
+    if isinstance(case, CurveCase):
+        return sum(case_bytes(point, per_k) for point in points_of(case))
     back, inject = case.background, case.inject
     control = stream_bytes(
         tokens(back.osl, per_k),
@@ -51,6 +64,15 @@ def case_bytes(case: CaseSpec, per_k: int) -> float:
     )
     # The background runs twice, without and with the injection.
     return 2 * control + stream_bytes(tokens(inject.osl, per_k), 1, inject.count, 0)
+
+
+def _probe_bytes(case: SearchCase, osl: int) -> float:
+    """Return the bytes of a probe at the largest level."""
+    if case.over == "rate":
+        prompts = arrivals_at(case.most, case.num_prompts, case.min_window_s)
+        return stream_bytes(osl, 1, prompts, 0)
+    most = int(case.most)
+    return stream_bytes(osl, most, whole_waves(case.num_prompts, most), case.min_window_s)
 
 
 def node_bytes(plan: Plan, repeats: Iterable[PlannedRepeat]) -> dict[str, int]:

@@ -30,9 +30,12 @@ def throughput_plots(run: Run) -> list[Plot]:
 
     Colours tell variants apart, symbols length pairs; a pair of one point is also written there.
     """
-    # A mixed case's background is no point of the map: it is there twice, once disturbed.
+    # A mixed case's background is no point of the map: it is there twice, once disturbed. Repeats
+    # of a search may end at different levels.
     concurrency = {
-        (r["variant"], r["case"]): r["concurrency"] for r in run.rows if r["kind"] != "mixed"
+        (r["variant"], r["case"]): r["concurrency"]
+        for r in run.rows
+        if r["kind"] not in ("mixed", "search")
     }
     lines: dict[tuple[str, str], list[Row]] = {}
     for row in run.aggregates:

@@ -27,7 +27,7 @@ from servemap.onnode.load_call import Call, Lane
 from servemap.onnode.load_records import build_record
 from servemap.onnode.load_spec import Stream
 from servemap.onnode.ref_frames import BLOCK, OWNER, Asked, PrefixCache, frames, produced
-from servemap.onnode.ref_script import choose, parse_script
+from servemap.onnode.ref_script import choose, parse_script, under_load
 from servemap.parsers.jsonl import JsonLine
 from tests.fakes import campaign
 
@@ -303,7 +303,7 @@ def test_the_documents_script_is_one():
     phases = [{"id": "phase1", "cases": [case["id"] for case in cases]}]
     found = load_context(campaign(cases=cases, phases=phases, model=model)).plan.cases
     assert [case.kind for case in found.values()] == [
-        "fixed", "rate", "rate", "prefix", "chat", "tools",
+        "fixed", "rate", "rate", "prefix", "chat", "tools", *["fixed"] * 4, "search",
     ]  # fmt: skip
 
 
@@ -313,3 +313,9 @@ def test_long_answers_and_prompts_of_many_reads(tmp_path):
     got.check_causality()
     got = measure(tmp_path / "paced", {"answer": {"gap_ms": 0.1}}, osl=3000)
     assert [(row.status, row.output_tokens) for row in got.rows] == [("ok", 3000)]
+
+
+def test_a_capacity_slows_answers_down_with_load() -> None:
+    answer = answer_of(ttft_ms=10, capacity=2, queue_ms=5)
+    assert [under_load(answer, n).ttft_ms for n in (1, 2, 3, 5)] == [10, 10, 15, 25]
+    assert under_load(answer_of(ttft_ms=10, queue_ms=5), 99).ttft_ms == 10

@@ -1,0 +1,90 @@
+"""Curves and levels: a list of concurrencies or rates, each an ordinary case of its own."""
+
+import math
+
+from servemap.model.campaign import Campaign
+from servemap.model.cases import CaseSpec, CurveCase, FixedCase, RateCase
+from servemap.model.errors import ConfigError
+
+LONGEST_ID = 64
+
+
+def cases_of(campaign: Campaign) -> list[CaseSpec]:
+    """Return the cases of the file in its order, every curve replaced by its points.
+
+    Raises:
+        ConfigError: the id of a point is too long.
+    """
+    return [
+        case
+        for written in campaign.cases
+        for case in (points_of(written) if isinstance(written, CurveCase) else [written])
+    ]
+
+
+def curves_of(campaign: Campaign) -> dict[str, list[str]]:
+    """Return the ids of each curve's points by the curve's id."""
+    return {
+        case.id: [point.id for point in points_of(case)]
+        for case in campaign.cases
+        if isinstance(case, CurveCase)
+    }
+
+
+def points_of(curve: CurveCase) -> list[CaseSpec]:
+    """Return the cases that a curve stands for, in the order of its levels.
+
+    Raises:
+        ConfigError: the id of a point is too long.
+    """
+    common = curve.model_dump(
+        include={
+            "isl", "osl", "repeats", "warmup", "request_timeout_s", "case_timeout_s", "expect",
+            "expected_s",
+        }
+    )  # fmt: skip
+    for level in [*curve.concurrencies, *curve.rates_rps]:
+        if len(point_id(curve, level)) > LONGEST_ID:
+            raise ConfigError(
+                f"the id {point_id(curve, level)!r} of a point is longer than {LONGEST_ID}",
+                f"cases.{curve.id}",
+                "shorten the curve's id",
+            )
+    closed: list[CaseSpec] = [
+        FixedCase(
+            **common,
+            id=point_id(curve, level),
+            concurrency=level,
+            num_prompts=curve.num_prompts and whole_waves(curve.num_prompts, level),
+            min_window_s=curve.min_window_s,
+        )
+        for level in curve.concurrencies
+    ]
+    return closed + [
+        RateCase(
+            **common,
+            kind="rate",
+            id=point_id(curve, rate),
+            rate_rps=rate,
+            num_prompts=arrivals_at(rate, curve.num_prompts or 1, curve.min_window_s),
+            arrivals=curve.arrivals,
+            burstiness=curve.burstiness,
+        )
+        for rate in curve.rates_rps
+    ]
+
+
+def point_id(curve: CurveCase, level: float) -> str:
+    """Return the id of a curve's point: `ID-c4`, or `ID-r2-5` for a rate of 2.5."""
+    letter = "c" if curve.concurrencies else "r"
+    return f"{curve.id}-{letter}{format(level, 'g').replace('.', '-').replace('+', '')}"
+
+
+def whole_waves(num_prompts: int, concurrency: int) -> int:
+    """Return the least number of whole waves' requests that is not below `num_prompts`."""
+    return math.ceil(num_prompts / concurrency) * concurrency
+
+
+def arrivals_at(rate_rps: float, num_prompts: int, window_s: float) -> int:
+    """Return how many requests come at a rate: `num_prompts`, or as many as fill a window."""
+    return max(num_prompts, math.ceil(rate_rps * window_s))

@@ -1,0 +1,270 @@
+"""A search against the reference server, whose answers slow down with load: what is recorded."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servemap.analysis.derive import derive_attempt
+from servemap.analysis.probes import judge_with
+from servemap.analysis.summary import summarize
+from servemap.analysis.table import result_table
+from servemap.measure import case as measuring
+from servemap.measure import search as searching
+from servemap.measure.case import run_case
+from servemap.measure.idle import await_idle, in_flight
+from servemap.measure.job import Job
+from servemap.measure.setup import load_context
+from servemap.model.attempts import read_records, state
+from servemap.model.errors import OrphanedError
+from servemap.model.search import Judge, Judgement
+from servemap.report.render import render
+from servemap.server.context import Context
+from servemap.server.gates.ask import Reply
+from servemap.server.launch.served import Served
+from servemap.server.patience import Patience
+from tests.fakes import campaign
+from tests.reference import reference_server
+
+JOB = Job("baseline", "s", 1, 1)
+# Timing on a busy machine is not what is tested here.
+LIMITS = {"client_lag_ms": 60_000.0, "client_cpu_share": 10.0, "collector_coverage": 0.01,
+          "foreign_cpu_share": 1.0}  # fmt: skip
+SEARCH = {
+    "id": "s", "kind": "search", "isl": 16, "osl": 2, "most": 64, "num_prompts": 4,
+    "warmup": "none", "slo": {"ttft_s": 1.2}, "slo_share": 1.0, "tolerance": 0.0,
+}  # fmt: skip
+# Up to 5 requests in flight are answered after 0.3 s, the 6th after 1.8 s.
+SCRIPT = {"model": "tiny", "answer": {"ttft_ms": 300, "capacity": 5, "queue_ms": 1500}}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    with reference_server(tmp_path / "server", SCRIPT) as (found, _):
+        yield found
+
+
+def context_of(monkeypatch: pytest.MonkeyPatch, url: str, **keys: Any) -> Context:
+    """A campaign with one search, at a server that stands there already."""
+    served = Served(url, "f", None, "llamacpp", "reference", {}, True)
+    monkeypatch.setattr(measuring, "ensure_server", lambda context, variant: served)
+    context = load_context(
+        campaign(
+            server={"engine": "llamacpp", "attach": url},
+            variables=[],
+            variants=[{"id": "baseline"}],
+            cases=[{**SEARCH, **keys}],
+            phases=[{"id": "phase1", "cases": ["s"]}],
+            collectors={"proc": {"interval_s": 0.1}},
+            limits=LIMITS,
+        )
+    )
+    context.run_dir.mkdir(parents=True, exist_ok=True)
+    (context.run_dir / ".session.json").write_text(json.dumps({"session": "s1"}))
+    return context
+
+
+def run(context: Context, judge: Judge | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measure and derive; return meta.json and metrics.json."""
+    folder = context.run_dir / "cases/baseline/s/r1"
+    meta = run_case(context, JOB, folder / "meta.json", judge or judge_with(LIMITS))
+    derive_attempt(folder, {"limits": LIMITS})
+    return meta, json.loads((folder / "metrics.json").read_text())
+
+
+def test_the_largest_concurrency_within_the_slo(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_of(monkeypatch, url)
+    meta, metrics = run(context)
+    assert meta["status"] == "ok", meta["reasons"]
+    probed = {probe["level"]: probe["outcome"] for probe in meta["search"]["probes"]}
+    assert probed == {1: "met", 2: "met", 4: "met", 8: "missed", 6: "missed", 5: "met"}
+    assert meta["search"]["ended"] == "converged"
+    assert [s["name"] for s in meta["segments"]] == [f"probe-{n:02d}" for n in range(1, 7)]
+    assert [s["concurrency"] for s in meta["segments"]] == [1, 2, 4, 8, 6, 5]
+    ends = [0, *(s["end_ns"] for s in meta["segments"])]
+    assert all(s["start_ns"] > end for s, end in zip(meta["segments"], ends, strict=False))
+    # Whole waves: at least 4 requests each.
+    assert meta["counts"]["ok"] == 4 + 4 + 4 + 8 + 6 + 5
+    assert (metrics["verdict"], metrics["reasons"]) == ("valid", [])
+    found = metrics["search"]
+    assert (found["ended"], found["lower_bound"], found["missed_at"]) == ("converged", False, 6)
+    assert (found["within_slo"]["level"], found["within_slo"]["probe"]) == (5, "probe-06")
+    assert found["most_succeeded"]["level"] == 8
+    assert found["most_throughput"]["level"] in (1, 2, 4, 5)
+    assert found["non_monotonic"] == []
+    # Telemetry is cut to each probe, and each has checks of its own.
+    assert {row["segment"] for row in metrics["coverage"]} == {s["name"] for s in meta["segments"]}
+    assert all(probe["checks"] for probe in found["probes"])
+    assert {s["name"] for s in metrics["segments"]} == {s["name"] for s in meta["segments"]}
+    check_what_is_shown(context)
+
+
+def check_what_is_shown(context: Context) -> None:
+    """Summary, table and report have the answer, its probe's figures and all probes."""
+    rows = context.plan.rows()
+    row = summarize(context.run_dir, rows)[0]
+    assert (row["verdict"], row["concurrency"], row["segment"]) == ("valid", 5, "probe-06")
+    assert row["requests"] == 5
+    assert "valid, concurrency 5 within SLO" in result_table(context.run_dir, rows)
+    render(context.run_dir, rows)
+    report = (context.run_dir / "report.md").read_text()
+    section = report[report.index("## Searches") :].partition("\n## ")[0]
+    for words in ("Most within SLO", "concurrency 5", "converged; missed at 6", "Most throughput",
+                  "Most without a failed request", "concurrency 8"):  # fmt: skip
+        assert words in section
+    assert section.count("probe-0") >= 6 + 3
+
+
+def test_a_failed_request_misses_the_slo_and_leaves_the_probe_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = {"model": "tiny", "answer": {"ttft_ms": 1},
+              "rules": [{"when": {"requests": [8, 1000]}, "status": 503}]}  # fmt: skip
+    with reference_server(tmp_path / "server", script) as (url, _):
+        meta, metrics = run(context_of(monkeypatch, url))
+    assert meta["status"] == "ok", meta["reasons"]
+    assert [p["outcome"] for p in meta["search"]["probes"]] == ["met", "met", "missed", "missed"]
+    found = metrics["search"]
+    assert (metrics["verdict"], found["within_slo"]["level"]) == ("valid", 2)
+    assert found["most_succeeded"]["level"] == 2
+    assert [p["failed"] for p in found["probes"]] == [0, 0, 4, 6]
+    assert all(p["outcome"] != "invalid" for p in found["probes"])
+
+
+def test_where_no_request_succeeds_the_search_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = {"model": "tiny", "answer": {"status": 503}}
+    with reference_server(tmp_path / "server", script) as (url, _):
+        meta, metrics = run(context_of(monkeypatch, url, start=2))
+    assert meta["status"] == "failed"
+    assert meta["reasons"] == ["no request succeeded in any probe"]
+    assert metrics["verdict"] == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "ended", "answer"),
+    [
+        ({"most": 4}, "most", 4),
+        ({"max_probes": 3}, "probes", 4),
+        ({"start": 4, "max_probes": 2}, "probes", 4),
+    ],
+)
+def test_a_bound_makes_the_answer_a_lower_bound(
+    url: str, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, Any], ended: str, answer: int
+) -> None:
+    meta, metrics = run(context_of(monkeypatch, url, **bounds))
+    assert meta["search"]["ended"] == ended
+    found = metrics["search"]
+    assert (found["ended"], found["within_slo"]["level"]) == (ended, answer)
+    assert found["lower_bound"] and "lower bound" in found["said"]
+
+
+def test_time_cuts_a_probe_and_the_answer_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = {"model": "tiny", "answer": {"ttft_ms": 1, "capacity": 1, "queue_ms": 60_000}}
+    with reference_server(tmp_path / "server", script) as (url, _):
+        meta, metrics = run(context_of(monkeypatch, url, max_s=3))
+    assert meta["status"] == "ok", meta["reasons"]
+    assert [p["outcome"] for p in meta["search"]["probes"]] == ["met", "cut"]
+    assert [s["name"] for s in meta["segments"]] == ["probe-01"], "a cut probe is no measurement"
+    found = metrics["search"]
+    assert (found["ended"], found["lower_bound"]) == ("time", True)
+    assert found["within_slo"]["level"] == 1
+
+
+def test_a_search_over_rates(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"over": "rate", "start": 50, "most": 100, "arrivals": "constant"}
+    meta, metrics = run(context_of(monkeypatch, url, **rates))
+    assert [s["rate_rps"] for s in meta["segments"]] == [50, 100]
+    assert metrics["search"]["ended"] == "most"
+    assert metrics["search"]["most_succeeded"]["level"] == 100
+
+
+def test_an_invalid_probe_is_tried_again_and_then_ends_the_search(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(raw: Path, case: dict[str, Any]) -> Judgement:
+        if case["concurrency"] < 4:
+            return Judgement("met", 1.0, [])
+        return Judgement("invalid", None, ["client_lag_ms: 400, limit 100"])
+
+    context = context_of(monkeypatch, url)
+    meta, _ = run(context, judge)
+    outcomes = [(p["level"], p["outcome"]) for p in meta["search"]["probes"]]
+    assert outcomes == [(1, "met"), (2, "met"), (4, "invalid"), (4, "invalid")]
+    assert (meta["status"], meta["search"]["ended"]) == ("ok", "invalid")
+
+
+def test_a_server_that_stays_busy_ends_the_search(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "await_idle", lambda *args: "the server still worked on 3")
+    meta, metrics = run(context_of(monkeypatch, url))
+    assert meta["status"] == "failed"
+    assert meta["reasons"] == ["the server still worked on 3 of probe-01"]
+    assert metrics["verdict"] == "invalid"
+
+
+def test_a_killed_search_starts_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_of(monkeypatch, url, most=2)
+    folder = context.run_dir / "cases/baseline/s/r1"
+
+    def die(raw: Path, case: dict[str, Any]) -> Judgement:
+        raise OrphanedError
+
+    with pytest.raises(OrphanedError):
+        run_case(context, JOB, folder / "meta.json", die)
+    assert (folder / "attempts/001/open.json").exists()
+    meta, metrics = run(context)
+    assert (meta["attempt"], meta["status"]) == (2, "ok")
+    first = json.loads((folder / "attempts/001/meta.json").read_text())
+    assert (first["status"], first["cause"]) == ("failed", "interrupted")
+    assert any(name.startswith("raw/probe-01/") for name in first["files"])
+    assert metrics["attempt"] == 2
+    records = read_records(folder / "attempts")
+    assert state(records, meta["spec_sha256"], 2) == "done"
+
+
+def test_what_a_changed_limit_makes_of_the_probes(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_of(monkeypatch, url, most=2)
+    run(context)
+    folder = context.run_dir / "cases/baseline/s/r1"
+    derive_attempt(folder, {"limits": {**LIMITS, "client_cpu_share": 0}})
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["verdict"] == "invalid"
+    assert metrics["search"]["within_slo"] is None
+    assert "client_cpu_share" in metrics["reasons"][0]
+
+
+def test_requests_that_run_or_wait() -> None:
+    page = "# TYPE x gauge\nvllm:num_requests_running 2\nvllm:num_requests_waiting 3\nother 9\n"
+    assert in_flight(page) == 5
+    assert in_flight("other 9\n") is None
+
+
+def test_idle_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    context = context_of(monkeypatch, url)
+    node, patience = context.nodes["n1"], Patience(context.run_dir, 1)
+    pages = iter(["vllm:num_requests_running 2\n", "vllm:num_requests_running 0\n"])
+
+    def ask(*_: Any) -> list[Reply]:
+        return [Reply("u", 200, next(pages), None)]
+
+    monkeypatch.setattr("servemap.measure.idle.ask", ask)
+    assert await_idle(node, "u", 5, patience) is None
+    pages = iter(["vllm:num_requests_running 2\n"] * 9)
+    assert "still worked on 2 requests" in str(await_idle(node, "u", 0, patience))
+    assert await_idle(node, None, 0, patience) is None
