@@ -14,6 +14,7 @@ from servemap.analysis.metrics import (
     segment_figures,
     token_counts,
 )
+from servemap.analysis.replay import check_reuse, replay_figures, replay_stream, shares
 from servemap.analysis.requests import Requests
 from servemap.analysis.store import requests_table, telemetry_table, write_table
 from servemap.analysis.telemetry import Telemetry, engine_cache_hit_rate, read_telemetry
@@ -116,7 +117,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
             requests.rows,
             found.sent,
             fixed,
-            _cache_planned(case),
+            _cache_planned(case) or shares(replay_stream(load)),
             engine_cache_hit_rate(telemetry.rows),
             limits,
         ),
@@ -124,6 +125,7 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         *found.checks,
         *check_schedule(load, requests.rows, limits),
         *check_prefix(load, requests.rows, engine_cache_hit_rate(telemetry.rows), limits),
+        *check_reuse(load, requests.rows, engine_cache_hit_rate(telemetry.rows), limits),
         *check_stalled(telemetry.rows, limits),
         *check_collectors(mapping(meta.get("collectors")), telemetry.coverages, limits),
         *check_clocks(clock, limits),
@@ -150,6 +152,9 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
         "weights": weights,
         "slo": slo,
     }
+    replay = replay_figures(load, requests.rows)
+    if replay is not None:
+        metrics["replay"] = replay
     if found.summary is not None:
         metrics["client_summary"] = found.summary
     return _Derived(requests, telemetry, metrics)

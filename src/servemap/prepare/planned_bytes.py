@@ -11,13 +11,16 @@ from collections.abc import Iterable
 from servemap.measure.collect import chosen_collectors
 from servemap.measure.status import PlannedRepeat
 from servemap.model.base import tokens
-from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase
+from servemap.model.cases import CaseSpec, ChatCase, FixedCase, PrefixCase, RateCase, ReplayCase
 from servemap.model.plan import Plan
+from servemap.model.replay import trace_here
 from servemap.prepare.needs import needs
 
 REQUEST_BYTES = 800
 TOKEN_BYTES = 35
 TOKENS_PER_S = 200.0
+RECORDED_BYTES = 120
+"""Of a recorded request of a replay, or one of its hash ids, in the load's specification."""
 DERIVED_SHARE = 0.6
 LOG_BYTES = 20_000_000
 """Log of one server start on one node, and the small files beside it."""
@@ -42,6 +45,13 @@ def case_bytes(case: CaseSpec, per_k: int) -> float:
         )
     if isinstance(case, RateCase):
         return stream_bytes(tokens(case.osl, per_k), 1, case.num_prompts, 0)
+    if isinstance(case, ReplayCase):
+        trace = trace_here(case, per_k)
+        if trace is None:
+            return 0.0
+        rows = trace.requests
+        recorded = RECORDED_BYTES * (len(rows) + sum(len(row.get("blocks", ())) for row in rows))
+        return recorded + sum(stream_bytes(row["osl"], 1, 1, 0) for row in rows)
     back, inject = case.background, case.inject
     control = stream_bytes(
         tokens(back.osl, per_k),

@@ -35,6 +35,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "cases.fallback": cases.Fallback,
     "cases (kind rate)": cases.RateCase,
     "cases (kind prefix)": cases.PrefixCase,
+    "cases (kind replay)": cases.ReplayCase,
     "cases (kind chat)": cases.ChatCase,
     "cases (kind tools)": cases.ToolsCase,
     "cases (kind mixed)": cases.MixedCase,
