@@ -95,3 +95,21 @@ def test_chat(url: str, roles: list[str]) -> None:
     # The demo's random tokenizer cuts words into two to four tokens, so single prompts vary.
     assert checks_of(metrics)["input_tokens_vs_plan"]["value"] <= 0.5
     assert abs(metrics["tokens"]["input_actual"] / 6 - 900) < 9
+
+
+def test_replay(url: str, tmp_path: Path) -> None:
+    rows = [
+        {"isl": 160 * turn, "osl": 4, "conversation": name, "think_s": 0.1}
+        for turn in (1, 2, 3)
+        for name in ("a", "b")
+    ]
+    (tmp_path / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    case = {"kind": "replay", "trace": "trace.jsonl", "concurrency": 2, "osl_cap": 3}
+    meta, metrics = measure(url, case)
+    assert meta["status"] == "ok", meta["reasons"]
+    assert meta["counts"]["ok"] == 6
+    assert metrics["tokens"]["input_actual"] == 2 * 160 * (1 + 2 + 3)
+    assert metrics["tokens"]["output_actual"] == 6 * 3
+    assert "of the input came before" in checks_of(metrics)["cached_share_vs_trace"]["note"]
+    assert checks_of(metrics)["unplanned_cache_hits"]["ok"] is None
+    assert metrics["replay"]["pause_lag_s"]["n"] == 4

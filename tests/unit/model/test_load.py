@@ -65,8 +65,8 @@ def test_the_minimal_campaign_is_one() -> None:
         (
             "cases.0.kind",
             "mixd",
-            "cases.c.kind: must be one of 'fixed', 'rate', 'chat', 'tools', 'prefix', 'mixed' "
-            "(value: 'mixd')",
+            "cases.c.kind: must be one of 'fixed', 'rate', 'chat', 'tools', 'prefix', 'replay', "
+            "'mixed' (value: 'mixd')",
         ),
         ("cases", [3], "cases.0: must be a mapping with the keys of a case (value: 3)"),
         ("cases.0.warmup", "x", "cases.c.warmup: must be 'same', 'short' or 'none' (value: 'x')"),
