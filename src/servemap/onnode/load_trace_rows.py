@@ -139,7 +139,7 @@ def _form(line: str, where: str) -> Tuple[Format, List[str]]:
                 "tokens",
             )
         return _unknown(sorted(raw), where)
-    columns = [name.strip() for name in next(csv.reader([line]), [])]
+    columns = _split(line, where)
     for form in FORMATS:
         if form.csv and all(name in columns for name in form.header):
             return form, columns
@@ -167,11 +167,15 @@ def _object(line: str, where: str) -> Json:
     return raw
 
 
-def _cells(line: str, columns: List[str], where: str) -> Json:
+def _split(line: str, where: str) -> List[str]:
     try:
-        cells = [cell.strip() for cell in next(csv.reader([line], strict=True), [])]
+        return [cell.strip() for cell in next(csv.reader([line], strict=True), [])]
     except csv.Error as error:
         raise TraceError(f"the line is not CSV ({error})", where, "mend the line") from error
+
+
+def _cells(line: str, columns: List[str], where: str) -> Json:
+    cells = _split(line, where)
     if len(cells) != len(columns):
         raise TraceError(
             f"the line has {len(cells)} fields, the header {len(columns)}", where, "mend the line"
@@ -243,7 +247,7 @@ def _date(value: Any) -> Optional[float]:
         return None
     day, clock, fraction, _, sign, hours, minutes = match.groups()
     try:
-        at = datetime.strptime(f"{day} {clock}", "%Y-%m-%d %H:%M:%S")
+        at = datetime.fromisoformat(f"{day} {clock}")
         zone = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
         since = at.replace(tzinfo=timezone.utc) - _EPOCH
     except (ValueError, OverflowError):

@@ -212,13 +212,14 @@ def _case_row(run: Run, row: Row, base: Row | None, name: str, label: Cell) -> l
 
 def _replayed(rows: list[Row]) -> str | None:
     """Return the mean lengths of a replay's requests; None for a case of another kind."""
-    row = next((row for row in rows if row["kind"] == "replay"), None)
-    if row is None:
+    replays = [row for row in rows if row["kind"] == "replay"]
+    if not replays:
         return None
-    given = [row["input_tokens_planned"], row["output_tokens_planned"]]
-    if not row["requests"] or None in given:
-        return "trace"
-    return "trace, mean " + " / ".join(f"{total / row['requests']:.0f}" for total in given)
+    for row in replays:
+        given = [row["input_tokens_planned"], row["output_tokens_planned"]]
+        if row["requests"] and None not in given:
+            return "trace, mean " + " / ".join(f"{total / row['requests']:.0f}" for total in given)
+    return "trace"
 
 
 def _load(rows: list[Row], concurrency: int | None, rate: float | None) -> Cell:

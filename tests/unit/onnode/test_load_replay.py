@@ -139,6 +139,8 @@ def test_public_forms_are_told_from_their_first_line(tmp_path):
         ("Timestamp,Request tokens,Response tokens\n1,x,1", 'line 2: Request tokens is "x"'),
         ("Timestamp,Request tokens,Response tokens\n1,0,1", "holds no request"),
         ("\xff", "no form of trace"),
+        ("\r0", "line 1: the line is not CSV"),
+        ('Timestamp,Request tokens,Response tokens\n1,"1,1', "line 2: the line is not CSV"),
     ],
 )
 def test_a_bad_trace_is_named_by_line(tmp_path, text, says):
