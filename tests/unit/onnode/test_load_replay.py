@@ -312,7 +312,7 @@ def test_in_a_closed_loop_a_turn_waits_for_the_one_before(tmp_path):
     ("line", "factor"),
     [("", 1.0), ("--think compress --think-factor 0.5", 0.5), ("--think none", 0.0)],
 )
-def test_a_turn_comes_after_the_pause(tmp_path, line, factor):
+def test_a_turn_comes_after_the_pause(tmp_path, capsys, line, factor):
     rows = [
         {"isl": 16 * turn, "osl": 2, "conversation": name, "think_s": pause}
         for turn, pauses in ((1, (9, 9, 9)), (2, (0.2, 0.3, 0.0)), (3, (0.1, 0.2, 0.3)))
@@ -329,6 +329,8 @@ def test_a_turn_comes_after_the_pause(tmp_path, line, factor):
         # Due that long after the last byte came, which is at or after the last event's stamp.
         assert 0 <= due - pause * 1e9 < 5e7
         assert by_index[index]["sent_ns"] >= by_index[index]["scheduled_ns"]
+    # What was sent late is told of the turns that had a time of their own.
+    assert ("schedule  sent" in capsys.readouterr().out) == (factor > 0)
     # The slot stays with its conversation: the third one begins when the first of the two ends.
     ends = [by_index[index]["t_ns"][-1] for index in (6, 7)]
     assert by_index[2]["scheduled_ns"] >= min(ends)
