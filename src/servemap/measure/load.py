@@ -1,5 +1,6 @@
 """From a resolved case to what the load client on the head is asked to do."""
 
+import statistics
 from typing import Any
 
 SHORT_WARMUP_TOKENS = 64
@@ -15,11 +16,23 @@ def load_spec(
     request: dict[str, Any],
     seed: str,
     load_id: str,
+    replay: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the load client's spec (LoadSpec, schema 1) of a resolved case.
 
     A mixed case has two segments: `control` with the background alone, `injected` with the same
-    background and the injection. All lengths are in tokens, all times in seconds.
+    background and the injection. A replay carries the requests of its trace, so that its load.json
+    is the whole record of what was asked for. All lengths are in tokens, all times in seconds.
+
+    Args:
+        case: the resolved case.
+        url: base URL of the server.
+        endpoint: path for completions.
+        model: the campaign's model.
+        request: more fields of each request's body.
+        seed: decides the prompts.
+        load_id: what the client repeats in its record.
+        replay: the stream of a replay case (see `onnode.load_trace.replay_stream`).
     """
     return {
         "schema": 1,
@@ -33,9 +46,9 @@ def load_spec(
         "api_key_env": None,
         "timeout_s": case["request_timeout_s"],
         "case_timeout_s": case["case_timeout_s"],
-        "warmup": _warmup(case),
+        "warmup": _warmup(_shaped(case, replay)),
         "min_window_s": _steady(case).get("min_window_s", 0.0),
-        "segments": _segments(case),
+        "segments": _segments(case) if replay is None else [_main(replay)],
         **_chat(case),
     }
 
@@ -54,6 +67,17 @@ def _chat_path(completions: str) -> str:
 def _steady(case: dict[str, Any]) -> dict[str, Any]:
     steady: dict[str, Any] = case["background"] if case["kind"] == "mixed" else case
     return steady
+
+
+def _shaped(case: dict[str, Any], replay: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the case with lengths; those of a replay are the medians of its requests."""
+    if replay is None:
+        return case
+    lengths = {
+        key: statistics.median_low(request[key] for request in replay["requests"])
+        for key in ("isl", "osl")
+    }
+    return {**case, **lengths, "concurrency": case["concurrency"] or 1}
 
 
 def _warmup(case: dict[str, Any]) -> dict[str, Any] | None:
@@ -99,11 +123,14 @@ def prefix_tokens(case: dict[str, Any]) -> int:
     return min(asked, isl - 1)
 
 
+def _main(stream: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "main", "streams": [stream]}
+
+
 def _segments(case: dict[str, Any]) -> list[dict[str, Any]]:
     if case["kind"] == "rate":
         keys = ("kind", "isl", "osl", "rate_rps", "num_prompts", "arrivals", "burstiness")
-        stream = {key: case[key] for key in keys}
-        return [{"name": "main", "streams": [{"name": "main", **stream}]}]
+        return [_main({"name": "main", **{key: case[key] for key in keys}})]
     steady = _steady(case)
     closed = {
         "kind": "closed",
@@ -112,7 +139,7 @@ def _segments(case: dict[str, Any]) -> list[dict[str, Any]]:
     if case["kind"] == "prefix":
         closed["prefix_tokens"] = prefix_tokens(case)
     if case["kind"] != "mixed":
-        return [{"name": "main", "streams": [{"name": "main", **closed}]}]
+        return [_main({"name": "main", **closed})]
     inject = case["inject"]
     times = [
         inject["after_s"] + index * (inject["every_s"] or 0.0) for index in range(inject["count"])

@@ -39,6 +39,7 @@ from servemap.measure.reasons import (
 from servemap.measure.record import Attempt
 from servemap.model.attempts import DISTURBED
 from servemap.model.errors import OrphanedError
+from servemap.model.replay import replayed
 from servemap.nodes.base import ProcessId
 from servemap.nodes.parallel import each
 from servemap.onnode.end_loads import mark
@@ -175,6 +176,7 @@ def start_load(
         request=dict(context.server(job.variant).request),
         seed=f"{context.run}/{job.label}/{load_id}",
         load_id=load_id,
+        replay=replayed(context.plan.campaign, job.case),
     )
     folder = raw_on(context, load_node, attempt, load_id)
     if "client" in case:

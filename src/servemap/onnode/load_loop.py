@@ -6,6 +6,7 @@ interprets only the framing that shows where a response ends. Linux only, as epo
 
 import errno
 import gc
+import heapq
 import select
 import time
 from collections import deque
@@ -66,6 +67,8 @@ class Loop:
         self._due: Deque[Tuple[Lane, int, Optional[Call]]] = deque()
         # What happens at set times, latest first: (ns, is it a send, lane).
         self._timeline: List[Tuple[int, bool, Lane]] = []
+        # Turns of conversations that wait for their time: (ns, tie, lane, turn before).
+        self._pauses: List[Tuple[int, int, Lane, Call]] = []
         self._start_ns = 0
         self._lag_ns = 0
         self._stopped: Optional[str] = None
@@ -119,7 +122,7 @@ class Loop:
             if self._stopped:
                 return
             self._start_due()
-            if not (self._active or self._due or self._timeline):
+            if not (self._active or self._due or self._timeline or self._pauses):
                 return
             now = monotonic_ns()
             hungry = self._hungry(now)
@@ -160,6 +163,9 @@ class Loop:
                 due.append((lane, due_ns, None))
             else:
                 self._pool.expect(lane)
+        while self._pauses and self._pauses[0][0] <= time.monotonic_ns():
+            due_ns, _, lane, turn = heapq.heappop(self._pauses)
+            due.append((lane, due_ns, turn))
         for _ in range(min(BURST, len(due))):
             lane, scheduled_ns, before = due.popleft()
             if lane.has_next(before) or self._another_wave(lane):
@@ -184,10 +190,16 @@ class Loop:
     def _wait_s(self, now: int) -> float:
         if self._due:
             return 0.0
-        if not self._timeline:
+        if not (self._timeline or self._pauses):
             return TICK_S
+        next_ns = min(
+            [
+                *(entry[0] for entry in self._timeline[-1:]),
+                *(entry[0] for entry in self._pauses[:1]),
+            ]
+        )
         # epoll rounds up to whole milliseconds; the last one is spent polling.
-        return max(0.0, min(TICK_S, (self._timeline[-1][0] - now) / 1e9 - 0.001))
+        return max(0.0, min(TICK_S, (next_ns - now) / 1e9 - 0.001))
 
     def _tick(self, now: int) -> None:
         for conn in list(self._active):
@@ -306,7 +318,11 @@ class Loop:
         lane = call.lane
         lane.ended(outcome == "complete" and call.response.status == 200)
         if lane.closed:
-            self._due.append((lane, when, call))
+            pause_ns = lane.pause_ns(call)
+            if pause_ns:
+                heapq.heappush(self._pauses, (when + pause_ns, id(call), lane, call))
+            else:
+                self._due.append((lane, when, call))
 
 
 def _said(error: OSError) -> str:

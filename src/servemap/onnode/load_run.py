@@ -163,10 +163,10 @@ class Run:
             log.write(record)
             statuses.append(record["status"])
             if not warmup:
-                self._count(record, call.lane.closed)
+                self._count(record, call.timed)
         return statuses
 
-    def _count(self, record: Dict[str, Any], closed: bool) -> None:
+    def _count(self, record: Dict[str, Any], timed: bool) -> None:
         self._counts[record["status"]] += 1
         self._counts["sent"] += record["sent_ns"] is not None
         self._counts["retried"] += record["attempts"] > 1
@@ -174,7 +174,7 @@ class Run:
             kind = record["error"]["class"]
             count, message = self.errors.get(kind, (0, record["error"]["message"]))
             self.errors[kind] = (count + 1, message)
-        if not closed and record["sent_ns"] is not None:
+        if timed and record["sent_ns"] is not None:
             self.lags_s.append((record["sent_ns"] - record["scheduled_ns"]) / 1e9)
         figure = figures(record)
         if figure is not None:

@@ -157,3 +157,34 @@ def test_chat_cases(kind: str) -> None:
     assert (stream["kind"], stream["isl"], stream["num_prompts"]) == ("closed", 900, 3)
     with pytest.raises(ConfigError, match="a user must be among the roles"):
         spec_of({**case, "roles": ["system"]})
+
+
+@pytest.mark.parametrize("concurrency", [None, 2])
+@given(st.lists(st.tuples(COUNT, COUNT), min_size=1, max_size=5), WARMUP)
+def test_replays(concurrency: int | None, lengths: list[tuple[int, int]], warmup: str) -> None:
+    stream = {
+        "name": "main", "kind": "replay", "block_tokens": 16,
+        "trace": {"name": "t", "form": "servemap", "sha256": "0", "left_out": 0},
+        "requests": [{"isl": isl, "osl": osl, "at_s": 0.0} for isl, osl in lengths],
+        **({} if concurrency is None else {"concurrency": concurrency}),
+    }  # fmt: skip
+    case = {
+        "kind": "replay", "warmup": warmup, "concurrency": concurrency, "isl_cap": None,
+        "request_timeout_s": 9, "case_timeout_s": 99,
+    }  # fmt: skip
+    spec = load_spec(
+        case, url="http://h:1", endpoint="/v1/completions", model={"name": "m", "vocab": (3, 9)},
+        request={}, seed="s", load_id="x", replay=stream,
+    )  # fmt: skip
+    assert parse_spec(spec).segments[0].streams[0].num_prompts == len(lengths)
+    assert spec["segments"] == [{"name": "main", "streams": [stream]}]
+    middle = (len(lengths) - 1) // 2
+    isl, osl = (sorted(row[place] for row in lengths)[middle] for place in (0, 1))
+    assert spec["warmup"] == {
+        "none": None,
+        "same": {
+            "isl": isl, "osl": osl, "concurrency": concurrency or 1,
+            "num_prompts": concurrency or 1,
+        },
+        "short": {"isl": min(isl, 64), "osl": min(osl, 64), "concurrency": 1, "num_prompts": 1},
+    }[warmup]  # fmt: skip
