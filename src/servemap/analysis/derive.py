@@ -227,9 +227,8 @@ def _injected_streams(load: dict[str, Any]) -> frozenset[str]:
 
 
 def _cache_planned(case: dict[str, Any]) -> bool:
-    asked = case.get("cache") not in (None, False, "none", "unique", "cold", "flush")
     # Template, system messages and tools are the same in all chat requests.
-    return asked or case.get("kind") in ("prefix", "chat", "tools")
+    return case.get("kind") in ("prefix", "chat", "tools")
 
 
 def _weights(value: Any) -> dict[str, float] | None:

@@ -15,11 +15,13 @@ def load_spec(
     request: dict[str, Any],
     seed: str,
     load_id: str,
+    flush_path: str | None = None,
 ) -> dict[str, Any]:
     """Return the load client's spec (LoadSpec, schema 1) of a resolved case.
 
     A mixed case has two segments: `control` with the background alone, `injected` with the same
-    background and the injection. All lengths are in tokens, all times in seconds.
+    background and the injection. All lengths are in tokens, all times in seconds. `flush_path`
+    empties the server's prefix cache; it is asked where the case says `cache: flush`.
     """
     return {
         "schema": 1,
@@ -37,7 +39,14 @@ def load_spec(
         "min_window_s": _steady(case).get("min_window_s", 0.0),
         "segments": _segments(case),
         **_chat(case),
+        # vLLM takes nothing but POST, SGLang takes it as well.
+        **({"flush": {"path": flush_path, "method": "POST"}} if flushes(case) else {}),
     }
+
+
+def flushes(case: dict[str, Any]) -> bool:
+    """Whether a resolved case has the prefix cache emptied before it is measured."""
+    return case.get("cache") == "flush"
 
 
 def _chat(case: dict[str, Any]) -> dict[str, Any]:

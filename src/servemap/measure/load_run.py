@@ -5,6 +5,7 @@ import time
 import uuid
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import urlsplit
 
 from servemap.engines.registry import get_adapter
 from servemap.measure.client import MARGIN_S, Look, start_client, wait_client
@@ -124,6 +125,7 @@ def start_load(
         request=dict(context.server(job.variant).request),
         seed=f"{context.run}/{job.label}/{load_id}",
         load_id=load_id,
+        flush_path=urlsplit(endpoints.cache_flush).path if endpoints.cache_flush else None,
     )
     folder = raw_on(context, load_node, attempt, load_id)
     if "client" in case:

@@ -86,10 +86,13 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
 
     Planning keys (`repeats`, `expected_s`, `expect`) are left out: they do not change what is
     measured, so changing them reruns nothing. `client` is there only where it is not servemap's
-    own, with its name and all that the campaign says of it, so that older specs stay what they are.
+    own, with its name and all that the campaign says of it, and `cache` only where it is flushed,
+    so that older specs stay what they are.
     """
     per_k = campaign.scale.tokens_per_k
     data = case.model_dump(mode="json", exclude={"repeats", "expected_s", "expect"})
+    if case.cache == "keep":
+        del data["cache"]
     if isinstance(case, FixedCase):
         name = data.pop("client")
         if name != OWN:

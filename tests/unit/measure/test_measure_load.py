@@ -17,8 +17,9 @@ COUNT = st.integers(1, 500)
 WARMUP = st.sampled_from(["same", "short", "none"])
 
 
-def spec_of(case: dict[str, Any]) -> dict[str, Any]:
-    context = load_context(campaign(cases=[{"id": "c", **case}]))
+def spec_of(case: dict[str, Any], engine: str = "llamacpp") -> dict[str, Any]:
+    server = {"engine": engine}
+    context = load_context(campaign(server=server, cases=[{"id": "c", **case}]))
     resolved = resolved_case(context.plan.campaign, context.plan.cases["c"])
     spec = load_spec(
         resolved,
@@ -28,6 +29,7 @@ def spec_of(case: dict[str, Any]) -> dict[str, Any]:
         request={"ignore_eos": True},
         seed="s",
         load_id="x",
+        flush_path="/reset_prefix_cache",
     )
     assert parse_spec(spec).load_id == "x"
     return spec
@@ -157,3 +159,27 @@ def test_chat_cases(kind: str) -> None:
     assert (stream["kind"], stream["isl"], stream["num_prompts"]) == ("closed", 900, 3)
     with pytest.raises(ConfigError, match="a user must be among the roles"):
         spec_of({**case, "roles": ["system"]})
+
+
+KINDS: list[dict[str, Any]] = [
+    {"isl": 9, "osl": 1, "concurrency": 2},
+    {"kind": "rate", "isl": 9, "osl": 1, "num_prompts": 2, "rate_rps": 1},
+    {"kind": "prefix", "isl": 9, "osl": 1, "concurrency": 1, "share": 0.5},
+    {"kind": "chat", "isl": 9, "osl": 1, "concurrency": 1},
+    {
+        "kind": "mixed",
+        "background": {"isl": 9, "osl": 3, "concurrency": 2},
+        "inject": {"isl": 9, "osl": 1, "after_s": 1},
+    },
+]
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_the_cache_is_emptied_where_a_case_asks(case: dict[str, Any]) -> None:
+    """What keeps it is specified as before the key was there, so nothing is measured again."""
+    assert "flush" not in spec_of(case)
+    assert spec_of({**case, "cache": "keep"}) == spec_of(case)
+    context = load_context(campaign(cases=[{"id": "c", **case}]))
+    assert "cache" not in resolved_case(context.plan.campaign, context.plan.cases["c"])
+    flushed = {"path": "/reset_prefix_cache", "method": "POST"}
+    assert spec_of({**case, "cache": "flush"}, engine="vllm") == {**spec_of(case), "flush": flushed}
