@@ -23,10 +23,12 @@ from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
 from servemap.measure import status as state
 from servemap.measure.ending import still_running
+from servemap.measure.load import warmup_note
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
 from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
 from servemap.model.load import read_yaml
+from servemap.model.resolve import resolved_case
 from servemap.model.results import RESULTS, run_dir
 from servemap.report.render import render
 from servemap.scripting import say_os_error
@@ -104,6 +106,10 @@ def plan(
     print(cli_show.plan_table(rows))
     print()
     print(cli_show.plan_summary(items, rows, launches, nodes))
+    for name in dict.fromkeys(row.case for row in rows):
+        note = warmup_note(name, resolved_case(context.plan.campaign, context.plan.cases[name]))
+        if note is not None:
+            print(note)
     for patch, source in state.absent_sources(context, items.variants).items():
         print(f"patch {patch}: {source} is not here; no server that it belongs to can be started")
     if state.without_metadata(context):

@@ -3,6 +3,9 @@
 from typing import Any
 
 SHORT_WARMUP_TOKENS = 64
+LONG_PREFILL_TOKENS = 16_384
+"""A prompt from this length on is expensive enough to be measured, and not sent to warm up."""
+
 CHAT_KINDS = ("chat", "tools")
 
 
@@ -99,6 +102,18 @@ def _prefix_warmup(case: dict[str, Any]) -> dict[str, Any]:
         "num_prompts": wave,
         "prefix_tokens": prefix_tokens(case),
     }
+
+
+def warmup_note(name: str, case: dict[str, Any]) -> str | None:
+    """Return a warning about a warm-up of expensive long prefills; None where it is none."""
+    wave = _warmup(case)
+    if case["warmup"] != "same" or wave is None or wave["isl"] < LONG_PREFILL_TOKENS:
+        return None
+    prompts = f"{wave['num_prompts']} prompts" if wave["num_prompts"] > 1 else "a prompt"
+    return (
+        f"case {name}: its warm-up (same) sends {prompts} of {wave['isl']} tokens before every "
+        "window; `warmup: short` or `none` spares that"
+    )
 
 
 def prefix_tokens(case: dict[str, Any]) -> int:

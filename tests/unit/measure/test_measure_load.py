@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.measure.load import fallback_case, fallback_reason, load_spec
+from servemap.measure.load import fallback_case, fallback_reason, load_spec, warmup_note
 from servemap.measure.setup import load_context
 from servemap.model.errors import ConfigError
 from servemap.model.resolve import resolved_case
@@ -183,3 +183,28 @@ def test_the_cache_is_emptied_where_a_case_asks(case: dict[str, Any]) -> None:
     assert "cache" not in resolved_case(context.plan.campaign, context.plan.cases["c"])
     flushed = {"path": "/reset_prefix_cache", "method": "POST"}
     assert spec_of({**case, "cache": "flush"}, engine="vllm") == {**spec_of(case), "flush": flushed}
+
+
+@pytest.mark.parametrize(
+    ("case", "sends"),
+    [
+        ({"warmup": "same"}, "16 prompts of 32768 tokens"),
+        ({"warmup": "same", "concurrency": 1}, "a prompt of 32768 tokens"),
+        ({"warmup": "same", "isl": "16K"}, "16 prompts of 16384 tokens"),
+        ({"warmup": "same", "isl": 16_383}, None),
+        ({"warmup": "short"}, None),
+        ({"warmup": "none"}, None),
+        ({"warmup": "same", "kind": "prefix", "share": 0.5}, "16 prompts of 32768 tokens"),
+        # It has no cheaper warm-up that brings the prefix in.
+        ({"warmup": "short", "kind": "prefix", "share": 0.5}, None),
+    ],
+)
+def test_a_warmup_of_long_prefills_is_said_when_it_is_planned(
+    case: dict[str, Any], sends: str | None
+) -> None:
+    whole = {"id": "c", "isl": "32K", "osl": 1, "concurrency": 16, **case}
+    model = {"name": "m", "path": "m.gguf", "context": 65536}
+    context = load_context(campaign(cases=[whole], model=model))
+    note = warmup_note("c", resolved_case(context.plan.campaign, context.plan.cases["c"]))
+    assert (note is None) == (sends is None)
+    assert note is None or note.startswith(f"case c: its warm-up (same) sends {sends} before")
