@@ -147,7 +147,8 @@ class Vllm:
             models=f"{base}/v1/models",
             completions=f"{base}/v1/completions",
             metrics=f"{base}/metrics",
-            cache_flush=f"{base}/reset_prefix_cache",
+            # With what a KV connector keeps outside; without one that changes nothing.
+            cache_flush=f"{base}/reset_prefix_cache?reset_external=true",
             profile_start=f"{base}/start_profile",
             profile_stop=f"{base}/stop_profile",
             info={"version": f"{base}/version", "metrics": f"{base}/metrics"},

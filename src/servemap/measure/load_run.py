@@ -125,7 +125,7 @@ def start_load(
         request=dict(context.server(job.variant).request),
         seed=f"{context.run}/{job.label}/{load_id}",
         load_id=load_id,
-        flush_path=urlsplit(endpoints.cache_flush).path if endpoints.cache_flush else None,
+        flush_path=_path(endpoints.cache_flush) if endpoints.cache_flush else None,
     )
     folder = raw_on(context, load_node, attempt, load_id)
     if "client" in case:
@@ -142,6 +142,12 @@ def start_load(
     attempt.note({"client": asdict(client), "clocks": clocks, "fallback": fallback})
     overhead = {"collectors_start_s": ready - begun}
     return Load(load_id, served, client, started, clocks, fallback, overhead)
+
+
+def _path(url: str) -> str:
+    """Return what a request line says of a URL."""
+    parts = urlsplit(url)
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 
 def finish_load(

@@ -145,7 +145,7 @@ class Server:
             return
         body, talk.data = talk.data[end + 4 : end + 4 + size], talk.data[end + 4 + size :]
         method, path = [*first.split(" "), "", ""][:2]
-        if method == "POST" and path in FLUSHES:
+        if method == "POST" and path.partition("?")[0] in FLUSHES:
             self._cache = PrefixCache()
             row = {"id": "flush", "path": path, "status": 200}
             self._write({**row, "received_ns": now + self._anchor.epoch_ns})

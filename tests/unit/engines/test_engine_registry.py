@@ -34,7 +34,7 @@ def test_an_attached_server_is_read_only() -> None:
 def test_only_the_prefix_cache_of_an_attached_server_may_be_emptied() -> None:
     adapter = AttachedServer(Vllm())
     flush = adapter.endpoints("http://10.0.0.1:8000/v1").cache_flush
-    assert flush == "http://10.0.0.1:8000/reset_prefix_cache"
+    assert flush == "http://10.0.0.1:8000/reset_prefix_cache?reset_external=true"
     # How it was started is not known, so the campaign's variables say nothing.
     assert adapter.cache_flush({"VLLM_SERVER_DEV_MODE": "0"}).available
     assert not AttachedServer(LlamaCpp()).cache_flush({}).available
