@@ -27,10 +27,10 @@ def partial_tokens(kinds: str, counts: Sequence[int | None], output_tokens: int 
     return max(carrying, counted, output_tokens or 0)
 
 
-def contradicted(kinds: str, reasoning_tokens: int | None) -> bool:
+def contradicted(reasoning_chunks: int, reasoning_tokens: int | None) -> bool:
     """Say whether a count of reasoning is less than what came: a chunk of it has a token at least.
 
     vLLM's parsers count from a start token on, which a template may have put into the prompt: they
     say 0 while all that comes is reasoning.
     """
-    return reasoning_tokens is not None and reasoning_tokens < kinds.count("k")
+    return reasoning_tokens is not None and reasoning_tokens < reasoning_chunks

@@ -158,7 +158,7 @@ def _request(
     reasoning = _count(usage.get("reasoning_tokens"))
     kinds = text(record.get("kinds")) or ""
     counts = [integer(n) for n in sequence(record.get("tokens"))]
-    wrong = contradicted(kinds, reasoning)
+    wrong = contradicted(kinds.count("k"), reasoning)
     reasoning = None if wrong else reasoning
     chunks = token_chunks(
         [integer(t) for t in sequence(record.get("t_ns"))],
