@@ -1,6 +1,7 @@
 """From a resolved case to what the load client on the head is asked to do."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 SHORT_WARMUP_TOKENS = 64
 LONG_PREFILL_TOKENS = 16_384
@@ -45,6 +46,12 @@ def load_spec(
         # vLLM takes nothing but POST, SGLang takes it as well.
         **({"flush": {"path": flush_path, "method": "POST"}} if flushes(case) else {}),
     }
+
+
+def flush_path(url: str | None) -> str | None:
+    """Return what a request line says of the URL that empties the cache; None where none does."""
+    parts = urlsplit(url or "")
+    return (f"{parts.path}?{parts.query}" if parts.query else parts.path) or None
 
 
 def flushes(case: dict[str, Any]) -> bool:
@@ -106,8 +113,9 @@ def _prefix_warmup(case: dict[str, Any]) -> dict[str, Any]:
 
 def warmup_note(name: str, case: dict[str, Any]) -> str | None:
     """Return a warning about a warm-up of expensive long prefills; None where it is none."""
-    wave = _warmup(case)
-    if case["warmup"] != "same" or wave is None or wave["isl"] < LONG_PREFILL_TOKENS:
+    # The lengths of recorded requests are not planned.
+    wave = _warmup(case) if case["warmup"] == "same" and "isl" in _steady(case) else None
+    if wave is None or wave["isl"] < LONG_PREFILL_TOKENS:
         return None
     prompts = f"{wave['num_prompts']} prompts" if wave["num_prompts"] > 1 else "a prompt"
     return (

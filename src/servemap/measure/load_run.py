@@ -5,7 +5,6 @@ import time
 import uuid
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import urlsplit
 
 from servemap.engines.registry import get_adapter
 from servemap.measure.client import MARGIN_S, Look, start_client, wait_client
@@ -25,7 +24,7 @@ from servemap.measure.collect import (
 from servemap.measure.ending import end_others, stop_load
 from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job, resolved
-from servemap.measure.load import load_spec
+from servemap.measure.load import flush_path, load_spec
 from servemap.measure.loads import Load
 from servemap.measure.own_record import on_head, own_record
 from servemap.measure.reasons import client_reasons, full_disks, server_down, server_reasons
@@ -125,7 +124,7 @@ def start_load(
         request=dict(context.server(job.variant).request),
         seed=f"{context.run}/{job.label}/{load_id}",
         load_id=load_id,
-        flush_path=_path(endpoints.cache_flush) if endpoints.cache_flush else None,
+        flush_path=flush_path(endpoints.cache_flush),
     )
     folder = raw_on(context, load_node, attempt, load_id)
     if "client" in case:
@@ -142,12 +141,6 @@ def start_load(
     attempt.note({"client": asdict(client), "clocks": clocks, "fallback": fallback})
     overhead = {"collectors_start_s": ready - begun}
     return Load(load_id, served, client, started, clocks, fallback, overhead)
-
-
-def _path(url: str) -> str:
-    """Return what a request line says of a URL."""
-    parts = urlsplit(url)
-    return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 
 def finish_load(
