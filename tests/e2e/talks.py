@@ -68,5 +68,6 @@ def check_flush(client: dict[str, Any], rows: list[Request]) -> None:
     assert (done["before"], done["status"], done["problem"]) == ("main", 200, None)
     assert client["warmup"]["end_ns"] <= done["start_ns"] <= done["end_ns"]
     assert done["end_ns"] <= client["segments"][0]["start_ns"]
-    assert rows[0].cached_tokens == 0
+    # Two start together, and the engine may take the second one first.
+    assert 0 in {row.cached_tokens for row in rows[:2]}
     assert all((row.cached_tokens or 0) > 200 for row in rows[2:])
