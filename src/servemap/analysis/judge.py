@@ -76,6 +76,5 @@ def check_attempt(meta: dict[str, Any]) -> Check:
 
 def cache_planned(case: dict[str, Any]) -> bool:
     """Say whether a case's prompts share a part by plan."""
-    asked = case.get("cache") not in (None, False, "none", "unique", "cold", "flush")
     # Template, system messages and tools are the same in all chat requests.
-    return asked or case.get("kind") in ("prefix", "chat", "tools")
+    return case.get("kind") in ("prefix", "chat", "tools")

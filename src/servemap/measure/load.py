@@ -2,8 +2,12 @@
 
 import statistics
 from typing import Any
+from urllib.parse import urlsplit
 
 SHORT_WARMUP_TOKENS = 64
+LONG_PREFILL_TOKENS = 16_384
+"""A prompt from this length on is expensive enough to be measured, and not sent to warm up."""
+
 CHAT_KINDS = ("chat", "tools")
 
 
@@ -17,6 +21,7 @@ def load_spec(
     seed: str,
     load_id: str,
     replay: dict[str, Any] | None = None,
+    flush_path: str | None = None,
 ) -> dict[str, Any]:
     """Return the load client's spec (LoadSpec, schema 1) of a resolved case.
 
@@ -33,6 +38,7 @@ def load_spec(
         seed: decides the prompts.
         load_id: what the client repeats in its record.
         replay: the stream of a replay case (see `onnode.load_trace.replay_stream`).
+        flush_path: empties the server's prefix cache; asked where the case says `cache: flush`.
     """
     return {
         "schema": 1,
@@ -50,7 +56,20 @@ def load_spec(
         "min_window_s": _steady(case).get("min_window_s", 0.0),
         "segments": _segments(case) if replay is None else [_main(replay)],
         **_chat(case),
+        # vLLM takes nothing but POST, SGLang takes it as well.
+        **({"flush": {"path": flush_path, "method": "POST"}} if flushes(case) else {}),
     }
+
+
+def flush_path(url: str | None) -> str | None:
+    """Return what a request line says of the URL that empties the cache; None where none does."""
+    parts = urlsplit(url or "")
+    return (f"{parts.path}?{parts.query}" if parts.query else parts.path) or None
+
+
+def flushes(case: dict[str, Any]) -> bool:
+    """Whether a resolved case has the prefix cache emptied before it is measured."""
+    return case.get("cache") == "flush"
 
 
 def _chat(case: dict[str, Any]) -> dict[str, Any]:
@@ -114,6 +133,19 @@ def _prefix_warmup(case: dict[str, Any]) -> dict[str, Any]:
         "num_prompts": wave,
         "prefix_tokens": prefix_tokens(case),
     }
+
+
+def warmup_note(name: str, case: dict[str, Any]) -> str | None:
+    """Return a warning about a warm-up of expensive long prefills; None where it is none."""
+    # The lengths of recorded requests are not planned.
+    wave = _warmup(case) if case["warmup"] == "same" and "isl" in _steady(case) else None
+    if wave is None or wave["isl"] < LONG_PREFILL_TOKENS:
+        return None
+    prompts = f"{wave['num_prompts']} prompts" if wave["num_prompts"] > 1 else "a prompt"
+    return (
+        f"case {name}: its warm-up (same) sends {prompts} of {wave['isl']} tokens before every "
+        "window; `warmup: short` or `none` spares that"
+    )
 
 
 def prefix_tokens(case: dict[str, Any]) -> int:

@@ -25,7 +25,7 @@ from servemap.measure.collect import (
 from servemap.measure.ending import end_others, stop_load
 from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job, resolved
-from servemap.measure.load import load_spec
+from servemap.measure.load import flush_path, load_spec
 from servemap.measure.loads import Load
 from servemap.measure.own_record import on_head, own_record
 from servemap.measure.reasons import (
@@ -177,6 +177,7 @@ def start_load(
         seed=f"{context.run}/{job.label}/{load_id}",
         load_id=load_id,
         replay=replayed(context.plan.campaign, job.case),
+        flush_path=flush_path(endpoints.cache_flush),
     )
     folder = raw_on(context, load_node, attempt, load_id)
     if "client" in case:

@@ -37,6 +37,9 @@ class CaseBase(Model):
         "short",
         description="Before the window: a wave of the same shape, one short request, or nothing.",
     )
+    cache: Literal["keep", "flush"] = Field(
+        "keep", description="`flush`: the engine's prefix cache is emptied before each segment."
+    )
     request_timeout_s: Seconds = 120
     case_timeout_s: Seconds = 600
     expect: Literal["success", "failure"] = Field(

@@ -95,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--block-tokens", type=int, metavar="N", help="tokens of a block with a hash id")
     add("--num-prompts", type=int, metavar="N", help="requests (ten times the concurrency)")
     add("--warmup", type=int, metavar="N", help="requests before the window (the concurrency)")
+    add("--flush", metavar="PATH", help="POST this after the warm-up: empties the prefix cache")
     add("--seed", help="decides the prompts (a new one each run)")
     add("--vocab", metavar="LO:HI", help="token ids to draw from, HI excluded (300:4000)")
     add("--request", metavar="JSON", help='extra body fields ({"ignore_eos":true})')
@@ -157,6 +158,7 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
         "url": options["url"],
         "endpoint": options.get("endpoint", path),
         **({} if chat is None else {"chat": chat}),
+        **({"flush": {"path": options["flush"]}} if "flush" in options else {}),
         "model": options["model"],
         "seed": options.get("seed", os.urandom(8).hex()),
         "vocab": _vocab(options.get("vocab", "300:4000")),

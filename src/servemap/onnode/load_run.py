@@ -13,6 +13,7 @@ from .load_call import Lane, prepare_all
 from .load_chat import Chat, measure_sizing, shortest, sizing_words, words_for
 from .load_clock import take_anchor
 from .load_conn import Address
+from .load_flush import empty_cache, why_kept
 from .load_lanes import make_lanes, renderer
 from .load_loop import Loop, Window
 from .load_output import RequestLog, WriteError, write_json
@@ -41,6 +42,7 @@ class Run:
         self.lags_s: List[float] = []
         self._spec = spec
         self._target = target
+        self._api_key = api_key
         self._out = out
         self._anchor = take_anchor()
         self._deadline_ns = self._anchor.mono_ns + int(spec.case_timeout_s * 1e9)
@@ -49,6 +51,8 @@ class Run:
         self._reasons: List[str] = []
         self._segments: List[Dict[str, Any]] = []
         self._warmup: Optional[Dict[str, int]] = None
+        self._flushes: List[Dict[str, Any]] = []
+        self._flush_before = flushed(spec)
         self._counts = dict.fromkeys(("sent", "ok", "failed", "timed_out", "retried"), 0)
         self.errors: Dict[str, Tuple[int, str]] = {}
         self._cpu_s = 0.0
@@ -102,6 +106,8 @@ class Run:
         # Timed requests first: they are the ones that must not be made while the clock runs.
         prepare_all(sorted(lanes, key=lambda lane: lane.closed), PREPARED_BYTES)
         if self._spec.warmup is not None:
+            if not self._empty_cache(self._spec.warmup):
+                return
             window = self._window(address, self._spec.warmup, 0)
             statuses = self._record(log, window, self._spec.warmup, warmup=True)
             self._warmup = {
@@ -111,7 +117,7 @@ class Run:
                 "failed": len(statuses) - statuses.count("ok"),
             }
         for segment in self._spec.segments:
-            if self._reasons or self._signal:
+            if self._reasons or self._signal or not self._empty_cache(segment):
                 return
             window = self._window(address, segment, int(self._spec.min_window_s * 1e9))
             disturbed = any(lane.closed for lane in self._lanes[segment.name])
@@ -135,6 +141,25 @@ class Run:
                 }
             )
             self._record(log, window, segment, warmup=False)
+
+    def _empty_cache(self, segment: Segment) -> bool:
+        """Empty the server's prefix cache if that is due before `segment`; False if it failed."""
+        flush = self._spec.flush
+        if flush is None or segment.name not in self._flush_before:
+            return True
+        done = empty_cache(
+            segment.name,
+            self._target.authority,
+            flush,
+            self._api_key,
+            self._deadline_ns / 1e9,
+            lambda: self._signal,
+            self._anchor.epoch_ns,
+        )
+        self._flushes.append(done)
+        problem = why_kept(done)
+        self._reasons += [] if problem is None else [problem]
+        return problem is None
 
     def _window(self, address: Address, segment: Segment, min_window_ns: int) -> Window:
         window = Loop(
@@ -198,6 +223,7 @@ class Run:
             "warmup": self._warmup,
             "counts": {"planned": planned, **self._counts},
             **({} if self._sizing is None else {"sizing": self._sizing}),
+            **({} if self._spec.flush is None else {"flushes": self._flushes}),
             "cpu_s": round(self._cpu_s, 6),
             "max_lag_ms": round(self._max_lag_ns / 1e6, 3),
             "clock": {
@@ -245,6 +271,19 @@ class Run:
             for lane in self._lanes[self._spec.warmup.name]:
                 least = max(lane.stream.isl, shortest(sizing, chat))
                 self._words[lane.stream.isl], lane.isl = words_for(sizing, chat, least)
+
+
+def flushed(spec: LoadSpec) -> Tuple[str, ...]:
+    """Return the segments before which the prefix cache is emptied.
+
+    Every measured one; but where the warm-up brings a shared prefix in, only the warm-up itself:
+    a later flush would take the prefix out again.
+    """
+    if spec.flush is None:
+        return ()
+    if spec.warmup is not None and any(stream.prefix for stream in spec.warmup.streams):
+        return (spec.warmup.name,)
+    return tuple(segment.name for segment in spec.segments)
 
 
 def find_address(target: Target) -> Tuple[Optional[Address], str]:

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from .checked import MAX_COUNT, Table, number, read_json, refuse, seconds
 from .load_arrivals import PROCESSES, arrivals
 from .load_chat import Chat, parse_chat
+from .load_flush import Flush, parse_flush
 
 SCHEMA = 1
 RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stream", "n")
@@ -76,6 +77,7 @@ class LoadSpec(NamedTuple):
     min_window_s: float
     segments: Tuple[Segment, ...]
     chat: Optional[Chat] = None
+    flush: Optional[Flush] = None
 
 
 def load_spec(path: str) -> LoadSpec:
@@ -103,6 +105,7 @@ def parse_spec(raw: Any) -> LoadSpec:
         min_window_s=top.number("min_window_s", 0),
         segments=(),
         chat=parse_chat(top.get("chat")),
+        flush=parse_flush(top.get("flush")),
     )
     spec = spec._replace(segments=_segments(top.get("segments"), spec.seed))
     top.finish()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.measure.load import fallback_case, fallback_reason, load_spec
+from servemap.measure.load import fallback_case, fallback_reason, load_spec, warmup_note
 from servemap.measure.setup import load_context
 from servemap.model.errors import ConfigError
 from servemap.model.resolve import resolved_case
@@ -17,8 +17,9 @@ COUNT = st.integers(1, 500)
 WARMUP = st.sampled_from(["same", "short", "none"])
 
 
-def spec_of(case: dict[str, Any]) -> dict[str, Any]:
-    context = load_context(campaign(cases=[{"id": "c", **case}]))
+def spec_of(case: dict[str, Any], engine: str = "llamacpp") -> dict[str, Any]:
+    server = {"engine": engine}
+    context = load_context(campaign(server=server, cases=[{"id": "c", **case}]))
     resolved = resolved_case(context.plan.campaign, context.plan.cases["c"])
     spec = load_spec(
         resolved,
@@ -28,6 +29,7 @@ def spec_of(case: dict[str, Any]) -> dict[str, Any]:
         request={"ignore_eos": True},
         seed="s",
         load_id="x",
+        flush_path="/reset_prefix_cache",
     )
     assert parse_spec(spec).load_id == "x"
     return spec
@@ -188,3 +190,52 @@ def test_replays(concurrency: int | None, lengths: list[tuple[int, int]], warmup
         },
         "short": {"isl": min(isl, 64), "osl": min(osl, 64), "concurrency": 1, "num_prompts": 1},
     }[warmup]  # fmt: skip
+
+
+KINDS: list[dict[str, Any]] = [
+    {"isl": 9, "osl": 1, "concurrency": 2},
+    {"kind": "rate", "isl": 9, "osl": 1, "num_prompts": 2, "rate_rps": 1},
+    {"kind": "prefix", "isl": 9, "osl": 1, "concurrency": 1, "share": 0.5},
+    {"kind": "chat", "isl": 9, "osl": 1, "concurrency": 1},
+    {
+        "kind": "mixed",
+        "background": {"isl": 9, "osl": 3, "concurrency": 2},
+        "inject": {"isl": 9, "osl": 1, "after_s": 1},
+    },
+]
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_the_cache_is_emptied_where_a_case_asks(case: dict[str, Any]) -> None:
+    """What keeps it is specified as before the key was there, so nothing is measured again."""
+    assert "flush" not in spec_of(case)
+    assert spec_of({**case, "cache": "keep"}) == spec_of(case)
+    context = load_context(campaign(cases=[{"id": "c", **case}]))
+    assert "cache" not in resolved_case(context.plan.campaign, context.plan.cases["c"])
+    flushed = {"path": "/reset_prefix_cache", "method": "POST"}
+    assert spec_of({**case, "cache": "flush"}, engine="vllm") == {**spec_of(case), "flush": flushed}
+
+
+@pytest.mark.parametrize(
+    ("case", "sends"),
+    [
+        ({"warmup": "same"}, "16 prompts of 32768 tokens"),
+        ({"warmup": "same", "concurrency": 1}, "a prompt of 32768 tokens"),
+        ({"warmup": "same", "isl": "16K"}, "16 prompts of 16384 tokens"),
+        ({"warmup": "same", "isl": 16_383}, None),
+        ({"warmup": "short"}, None),
+        ({"warmup": "none"}, None),
+        ({"warmup": "same", "kind": "prefix", "share": 0.5}, "16 prompts of 32768 tokens"),
+        # It has no cheaper warm-up that brings the prefix in.
+        ({"warmup": "short", "kind": "prefix", "share": 0.5}, None),
+    ],
+)
+def test_a_warmup_of_long_prefills_is_said_when_it_is_planned(
+    case: dict[str, Any], sends: str | None
+) -> None:
+    whole = {"id": "c", "isl": "32K", "osl": 1, "concurrency": 16, **case}
+    model = {"name": "m", "path": "m.gguf", "context": 65536}
+    context = load_context(campaign(cases=[whole], model=model))
+    note = warmup_note("c", resolved_case(context.plan.campaign, context.plan.cases["c"]))
+    assert (note is None) == (sends is None)
+    assert note is None or note.startswith(f"case c: its warm-up (same) sends {sends} before")
