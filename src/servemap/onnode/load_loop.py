@@ -13,13 +13,16 @@ from typing import Callable, Deque, List, NamedTuple, Optional, Set, Tuple, Unio
 
 from .load_call import AHEAD_S, Call, Lane
 from .load_conn import MAX_EVENTS, Address, Conn, Pool
-from .load_http import FramingError
+from .load_http import FramingError, Response
+from .load_late import ASLEEP_NS, Lateness, waited_s
 
 READ_SIZE = 65536
 # Requests started between two looks at the sockets, so that a burst of sends does not delay reads.
 BURST = 8
 TICK_S = 0.1
 AHEAD_NS = int(AHEAD_S * 1e9)
+# Answers are kept as they came up to this many bytes; beyond that, spare time packs them.
+HELD_BYTES = 256 * 2**20
 CASE_TIMEOUT = "case timeout"
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
@@ -29,6 +32,7 @@ Read = Tuple[Conn, Union[bytes, OSError], int]
 class Window(NamedTuple):
     """What a window brought: times in monotonic ns.
 
+    `waited_s`: time without a core though there was work, None where the kernel does not tell.
     `stopped`: why it ended early, or None. `keep_alive`: whether the server really keeps its
     connections open after a response, as far as this window showed.
     """
@@ -37,7 +41,9 @@ class Window(NamedTuple):
     start_ns: int
     end_ns: int
     cpu_s: float
+    waited_s: Optional[float]
     max_lag_ns: int
+    late: Lateness
     stopped: Optional[str]
     keep_alive: bool
 
@@ -68,7 +74,10 @@ class Loop:
         self._timeline: List[Tuple[int, bool, Lane]] = []
         self._start_ns = 0
         self._lag_ns = 0
+        self._late = Lateness()
         self._stopped: Optional[str] = None
+        self._ended: Deque[Response] = deque()
+        self._held_bytes = 0
 
     def run(self, linger: bool) -> Window:
         """Connect, start the clock, send everything, and return when the last request ended.
@@ -89,7 +98,7 @@ class Loop:
             self._pool.close()
 
     def _window(self) -> Window:
-        cpu = time.process_time()
+        waited, cpu = waited_s(), time.process_time()
         self._start_ns = now = time.monotonic_ns()
         for lane in self._lanes:
             if lane.closed:
@@ -106,11 +115,22 @@ class Loop:
             self._finish(conn, outcome, f"the client stopped: {self._stopped}")
         end = max([self._start_ns, *(call.ended_ns for call in self._calls)])
         cpu = time.process_time() - cpu
-        return Window(self._calls, self._start_ns, end, cpu, self._lag_ns, self._stopped, True)
+        after = waited_s()
+        return Window(
+            self._calls,
+            self._start_ns,
+            end,
+            cpu,
+            None if waited is None or after is None else after - waited,
+            self._lag_ns,
+            self._late,
+            self._stopped,
+            True,
+        )
 
     def _rounds(self) -> None:
         monotonic_ns, poll, conns = time.monotonic_ns, self._pool.epoll.poll, self._pool.conns
-        woken = next_tick = monotonic_ns()
+        woken = known = next_tick = monotonic_ns()
         while True:
             now = monotonic_ns()
             if now >= next_tick:
@@ -123,15 +143,21 @@ class Loop:
                 return
             now = monotonic_ns()
             hungry = self._hungry(now)
-            wait = 0.0 if hungry else self._wait_s(now)
+            crowded = self._held_bytes > HELD_BYTES
+            wait = 0.0 if hungry or crowded else self._wait_s(now)
             self._lag_ns = max(self._lag_ns, now - woken)
             ready = poll(wait, MAX_EVENTS)
             woken = monotonic_ns()
             if not ready:
+                known = woken
                 self._lag_ns = max(self._lag_ns, woken - now - int(wait * 1e9))
                 if hungry:
                     hungry.prepare()
+                elif crowded:
+                    self._pack_one()
                 continue
+            # Before this nothing of what is read now had come.
+            since = woken if woken - now > ASLEEP_NS else known
             reads: List[Read] = []
             writable: List[Conn] = []
             # All that is ready is read and stamped before any of it is looked at.
@@ -146,6 +172,10 @@ class Loop:
                         reads.append((conn, error, monotonic_ns()))
                 else:
                     writable.append(conn)
+            if reads:
+                self._late.add(reads[-1][2] - since, len(reads))
+            if len(ready) < MAX_EVENTS:
+                known = woken
             for conn, data, when in reads:
                 self._on_read(conn, data, when)
             for conn in writable:
@@ -166,6 +196,12 @@ class Loop:
                 call = lane.take(scheduled_ns, before)
                 self._calls.append(call)
                 self._start(call, self._pool.take(lane))
+
+    def _pack_one(self) -> None:
+        """Pack the answer that ended first; the time that it takes counts as lag."""
+        response = self._ended.popleft()
+        self._held_bytes -= response.held_bytes()
+        response.pack()
 
     def _another_wave(self, lane: Lane) -> bool:
         early = time.monotonic_ns() - self._start_ns < self._min_window_ns
@@ -303,6 +339,8 @@ class Loop:
     def _end_call(self, call: Call, outcome: str, detail: str, when: int) -> None:
         call.outcome, call.detail, call.ended_ns = outcome, detail, when
         call.payload = b""
+        self._ended.append(call.response)
+        self._held_bytes += call.response.held_bytes()
         lane = call.lane
         lane.ended(outcome == "complete" and call.response.status == 200)
         if lane.closed:

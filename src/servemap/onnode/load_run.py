@@ -14,6 +14,7 @@ from .load_chat import Chat, measure_sizing, shortest, sizing_words, words_for
 from .load_clock import take_anchor
 from .load_conn import Address
 from .load_lanes import make_lanes, renderer
+from .load_late import Lateness
 from .load_loop import Loop, Window
 from .load_output import RequestLog, WriteError, write_json
 from .load_prompts import Target
@@ -53,6 +54,9 @@ class Run:
         self.errors: Dict[str, Tuple[int, str]] = {}
         self._cpu_s = 0.0
         self._max_lag_ns = 0
+        self._late = Lateness()
+        self._waited_s: Optional[float] = 0.0
+        self._cpu_share = 0.0
         self._render = renderer(spec, target, api_key)
         self._words: Dict[int, int] = {}
         self._sizing: Optional[Dict[str, float]] = None
@@ -117,6 +121,7 @@ class Run:
             disturbed = any(lane.closed for lane in self._lanes[segment.name])
             self._cpu_s += window.cpu_s
             self._max_lag_ns = max(self._max_lag_ns, window.max_lag_ns)
+            self._weigh(window)
             self._segments.append(
                 {
                     "name": segment.name,
@@ -150,6 +155,16 @@ class Run:
         if window.stopped is not None:
             self._reasons.append(window.stopped)
         return window
+
+    def _weigh(self, window: Window) -> None:
+        """Add up what tells whether this client kept up."""
+        self._late.merge(window.late)
+        if self._waited_s is not None:
+            waited = window.waited_s
+            self._waited_s = None if waited is None else self._waited_s + waited
+        if window.end_ns > window.start_ns:
+            share = window.cpu_s * 1e9 / (window.end_ns - window.start_ns)
+            self._cpu_share = max(self._cpu_share, share)
 
     def _record(self, log: RequestLog, window: Window, segment: Segment, warmup: bool) -> List[str]:
         """Write the window's requests; returns their statuses."""
@@ -200,6 +215,13 @@ class Run:
             **({} if self._sizing is None else {"sizing": self._sizing}),
             "cpu_s": round(self._cpu_s, 6),
             "max_lag_ms": round(self._max_lag_ns / 1e6, 3),
+            # Of the busiest segment, start and end of the program left out.
+            "window_cpu_share": round(self._cpu_share, 4),
+            # Most that the client's own reading was late: of 99 in 100 reads, and of the worst.
+            "late_p99_ms": self._late.percentile_ms(0.99),
+            "late_max_ms": round(self._late.worst_ns / 1e6, 3),
+            # Time in the segments in which it had work and no core.
+            "waited_s": None if self._waited_s is None else round(self._waited_s, 6),
             "clock": {
                 "wall_ns": self._anchor.wall_ns,
                 "mono_ns": self._anchor.mono_ns,
