@@ -33,7 +33,7 @@
 typedef struct request {
     struct request *next; /* in the queue of its next event */
     int fd;
-    int alive, sent, count, digit_at, frame_size, number;
+    int alive, sent, count, digit_at, frame_size, number, usage;
     int64_t received, due;
     int64_t *emitted;
     char id[72];
@@ -155,7 +155,7 @@ static void emit(request *r) {
              "\"model\":\"reference\",\"choices\":[],\"usage\":{\"prompt_tokens\":16,"
              "\"total_tokens\":%d,\"completion_tokens\":%d}}\n\n",
              r->number, 16 + r->count, r->count);
-    size += chunk(text + size, body);
+    if (r->usage) size += chunk(text + size, body);
     size += chunk(text + size, "data: [DONE]\n\n");
     size += sprintf(text + size, "0\r\n\r\n");
     r->emitted[r->sent++] = now_ns();
@@ -186,6 +186,7 @@ static void begin(int fd, const char *head, const char *body, int64_t received) 
     const char *at = strstr(body, "tokens\":"); /* of max_tokens or max_completion_tokens */
     r->count = at ? atoi(at + 8) : 16;
     if (r->count < 1) r->count = 1;
+    r->usage = strstr(body, "\"include_usage\"") != NULL;
     at = strcasestr(head, "\r\nx-request-id:");
     if (at == NULL || sscanf(at + 15, " %71[^\r \"]", r->id) != 1) strcpy(r->id, "-");
     r->emitted = calloc(r->count, sizeof *r->emitted);

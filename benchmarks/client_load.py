@@ -23,7 +23,7 @@ SOURCE = Path(__file__).with_name("client_emitter.c")
 FIRST_MS = 100.0
 SERVER_CORE, CLIENT_CORE = 0, 1
 LIMIT_S = 60
-SAID = ("window_cpu_share", "max_lag_ms", "late_p99_ms", "late_max_ms", "waited_s")
+SAID = ("window_cpu_share", "max_lag_ms", "late_ms", "waited_s")
 """What the client says of itself."""
 
 Json = dict[str, Any]
@@ -134,6 +134,7 @@ def ours(
         "streams": streams,
         "gap_ms": gap_ms,
         "rate_rps": rate_rps,
+        "events_per_s": events_per_s([json.loads(line) for line in log.open()][1:]),
         "ttft_error_ms": spread(ttft),
         "gap_error_ms": spread([abs(gap) for gap in gaps]),
         "server_late_ms": spread(late),
@@ -144,3 +145,10 @@ def ours(
         "peak_mb": round(peak_mb, 1),
         "load_average": round(os.getloadavg()[0], 2),
     }
+
+
+def events_per_s(served: list[Json]) -> int:
+    """Return how many tokens a second the emitter really wrote, from its first to its last."""
+    first = min(line["t_ns"][0] for line in served)
+    last = max(line["t_ns"][-1] for line in served)
+    return round(sum(len(line["t_ns"]) - 1 for line in served) / (last - first) * 1e9)

@@ -1,4 +1,4 @@
-"""Events that repeat an earlier one but for their text, so that what was read of it holds for them."""
+"""Events that repeat an earlier one but for their text: what was read of it holds for them too."""
 
 import re
 

@@ -14,7 +14,7 @@ from typing import Callable, Deque, List, NamedTuple, Optional, Set, Tuple, Unio
 from .load_call import AHEAD_S, Call, Lane
 from .load_conn import MAX_EVENTS, Address, Conn, Pool
 from .load_http import FramingError, Response
-from .load_late import ASLEEP_NS, Lateness, waited_s
+from .load_late import ROOM, Lateness, late_ns, waited_s
 
 READ_SIZE = 65536
 # Requests started between two looks at the sockets, so that a burst of sends does not delay reads.
@@ -130,7 +130,7 @@ class Loop:
 
     def _rounds(self) -> None:
         monotonic_ns, poll, conns = time.monotonic_ns, self._pool.epoll.poll, self._pool.conns
-        woken = known = next_tick = monotonic_ns()
+        woken = next_tick = monotonic_ns()
         while True:
             now = monotonic_ns()
             if now >= next_tick:
@@ -149,35 +149,38 @@ class Loop:
             ready = poll(wait, MAX_EVENTS)
             woken = monotonic_ns()
             if not ready:
-                known = woken
                 self._lag_ns = max(self._lag_ns, woken - now - int(wait * 1e9))
                 if hungry:
                     hungry.prepare()
                 elif crowded:
                     self._pack_one()
                 continue
-            # Before this nothing of what is read now had come.
-            since = woken if woken - now > ASLEEP_NS else known
             reads: List[Read] = []
+            late: Optional[int] = None
             writable: List[Conn] = []
             # All that is ready is read and stamped before any of it is looked at.
             for fd, event in ready:
                 conn = conns[fd]
                 if event & ~select.EPOLLOUT:
                     try:
-                        reads.append((conn, conn.recv(READ_SIZE), monotonic_ns()))
+                        if reads:
+                            reads.append((conn, conn.recv(READ_SIZE), monotonic_ns()))
+                        else:
+                            # The first was ready first; the others are at most so late, and later
+                            # by what reading those before them took.
+                            data, stamps, _, _ = conn.sock.recvmsg(READ_SIZE, ROOM)
+                            reads.append((conn, data, monotonic_ns()))
+                            late = late_ns(stamps)
                     except BlockingIOError:
                         continue
                     except OSError as error:
                         reads.append((conn, error, monotonic_ns()))
                 else:
                     writable.append(conn)
-            if reads:
-                self._late.add(reads[-1][2] - since, len(reads))
-            if len(ready) < MAX_EVENTS:
-                known = woken
-            for conn, data, when in reads:
-                self._on_read(conn, data, when)
+            if late is not None:
+                self._late.add(late + reads[-1][2] - reads[0][2], len(reads))
+            for conn, got, when in reads:
+                self._on_read(conn, got, when)
             for conn in writable:
                 self._on_writable(conn)
 

@@ -217,9 +217,7 @@ class Run:
             "max_lag_ms": round(self._max_lag_ns / 1e6, 3),
             # Of the busiest segment, start and end of the program left out.
             "window_cpu_share": round(self._cpu_share, 4),
-            # Most that the client's own reading was late: of 99 in 100 reads, and of the worst.
-            "late_p99_ms": self._late.percentile_ms(0.99),
-            "late_max_ms": round(self._late.worst_ns / 1e6, 3),
+            "late_ms": self._late.figures(),
             # Time in the segments in which it had work and no core.
             "waited_s": None if self._waited_s is None else round(self._waited_s, 6),
             "clock": {
