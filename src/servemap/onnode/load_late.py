@@ -62,7 +62,7 @@ class Lateness:
         while seen < due:
             step += 1
             seen += self.counts[step]
-        return min((step + 1) * STEP_NS, self.worst_ns) / 1e6
+        return round(min((step + 1) * STEP_NS, self.worst_ns) / 1e6, 3)
 
 
 def late_ns(ancillary: List[Tuple[int, int, bytes]]) -> Optional[int]:
@@ -70,9 +70,9 @@ def late_ns(ancillary: List[Tuple[int, int, bytes]]) -> Optional[int]:
     now = time.time_ns()
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) == _STAMP.size:
-            whole, rest = _STAMP.unpack(data)
+            stamp: Tuple[int, int] = _STAMP.unpack(data)
             # Both are of the wall clock, which may be set between them.
-            return max(now - whole * 10**9 - rest, 0)
+            return max(now - stamp[0] * 10**9 - stamp[1], 0)
     return None
 
 
