@@ -11,11 +11,9 @@ import random
 import resource
 import sys
 import time
-from collections import deque
 
 from servemap.onnode.load_call import Call, Lane
-from servemap.onnode.load_http import Response
-from servemap.onnode.load_loop import HELD_BYTES
+from servemap.onnode.load_keep import Keep
 from servemap.onnode.load_records import build_record
 from servemap.onnode.load_spec import Stream
 
@@ -46,9 +44,9 @@ def peak_mb() -> float:
 def main(requests: int) -> None:
     """Keep so many answers and print what that took."""
     lane = Lane(Stream("main", "closed", 16, EVENTS, 1, 1, ()), lambda _: ("", b""))
-    waiting: deque[Response] = deque()
+    keep = Keep()
     calls: list[Call] = []
-    held = wire = packed = 0
+    wire = packed = 0
     draw, start = random.Random(1), time.monotonic_ns()
     before = peak_mb()
     for number in range(requests):
@@ -58,12 +56,9 @@ def main(requests: int) -> None:
             call.response.feed(data, time.monotonic_ns())
             wire += len(data)
         calls.append(call)
-        waiting.append(call.response)
-        held += call.response.held_bytes()
-        while held > HELD_BYTES:
-            response = waiting.popleft()
-            held -= response.held_bytes()
-            response.pack()
+        keep.add(call.response)
+        while keep.crowded():
+            keep.pack_one()
             packed += 1
     kept_mb = peak_mb()
     calls.reverse()

@@ -7,8 +7,6 @@ from typing import Dict, List, Optional, Tuple
 
 MAX_HEAD = 65536
 MAX_LINE = 4096
-PIECE_BYTES = 90
-"""What a piece takes besides its bytes: the heads of two objects and their places in lists."""
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: |$)")
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}(?=[ \t]*(?:;|$))")
@@ -39,6 +37,7 @@ class Response:
         "keep_alive",
         "last_ns",
         "pieces",
+        "read_bytes",
         "status",
         "surplus",
         "times",
@@ -52,15 +51,12 @@ class Response:
         self.pieces: List[bytes] = []
         self.times: List[int] = []
         self.last_ns: Optional[int] = None
+        self.read_bytes = 0
         self._mode = _HEAD
         self._head = b""
         self._line = b""
         self._left = 0
         self._packed: Optional[Tuple[bytes, "array[int]", "array[int]"]] = None
-
-    def held_bytes(self) -> int:
-        """About how much memory the body takes: a piece is an object, its time another."""
-        return sum(map(len, self.pieces)) + PIECE_BYTES * len(self.pieces)
 
     def pack(self) -> None:
         """Put the body away in about a twentieth of the memory; for a response that ended."""
@@ -86,6 +82,7 @@ class Response:
         Raises FramingError. Bytes beyond the end set `surplus`: the connection is then unusable.
         """
         self.last_ns = now_ns
+        self.read_bytes += len(data)
         if self._mode == _HEAD:
             data = self._take_head(data)
         if self._mode == _CHUNKED:

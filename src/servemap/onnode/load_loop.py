@@ -13,7 +13,8 @@ from typing import Callable, Deque, List, NamedTuple, Optional, Set, Tuple, Unio
 
 from .load_call import AHEAD_S, Call, Lane
 from .load_conn import MAX_EVENTS, Address, Conn, Pool
-from .load_http import FramingError, Response
+from .load_http import FramingError
+from .load_keep import Keep
 from .load_late import ROOM, Lateness, late_ns, waited_s
 
 READ_SIZE = 65536
@@ -21,8 +22,6 @@ READ_SIZE = 65536
 BURST = 8
 TICK_S = 0.1
 AHEAD_NS = int(AHEAD_S * 1e9)
-# Answers are kept as they came up to this many bytes; beyond that, spare time packs them.
-HELD_BYTES = 256 * 2**20
 CASE_TIMEOUT = "case timeout"
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
@@ -76,8 +75,7 @@ class Loop:
         self._lag_ns = 0
         self._late = Lateness()
         self._stopped: Optional[str] = None
-        self._ended: Deque[Response] = deque()
-        self._held_bytes = 0
+        self._keep = Keep()
 
     def run(self, linger: bool) -> Window:
         """Connect, start the clock, send everything, and return when the last request ended.
@@ -143,7 +141,7 @@ class Loop:
                 return
             now = monotonic_ns()
             hungry = self._hungry(now)
-            crowded = self._held_bytes > HELD_BYTES
+            crowded = self._keep.crowded()
             wait = 0.0 if hungry or crowded else self._wait_s(now)
             self._lag_ns = max(self._lag_ns, now - woken)
             ready = poll(wait, MAX_EVENTS)
@@ -153,7 +151,7 @@ class Loop:
                 if hungry:
                     hungry.prepare()
                 elif crowded:
-                    self._pack_one()
+                    self._keep.pack_one()
                 continue
             reads: List[Read] = []
             late: Optional[int] = None
@@ -199,12 +197,6 @@ class Loop:
                 call = lane.take(scheduled_ns, before)
                 self._calls.append(call)
                 self._start(call, self._pool.take(lane))
-
-    def _pack_one(self) -> None:
-        """Pack the answer that ended first; the time that it takes counts as lag."""
-        response = self._ended.popleft()
-        self._held_bytes -= response.held_bytes()
-        response.pack()
 
     def _another_wave(self, lane: Lane) -> bool:
         early = time.monotonic_ns() - self._start_ns < self._min_window_ns
@@ -342,8 +334,7 @@ class Loop:
     def _end_call(self, call: Call, outcome: str, detail: str, when: int) -> None:
         call.outcome, call.detail, call.ended_ns = outcome, detail, when
         call.payload = b""
-        self._ended.append(call.response)
-        self._held_bytes += call.response.held_bytes()
+        self._keep.add(call.response)
         lane = call.lane
         lane.ended(outcome == "complete" and call.response.status == 200)
         if lane.closed:

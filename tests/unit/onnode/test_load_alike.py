@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from load_server import ScriptServer, stream
 from test_load_bench import closed, run, spec_of
 
-from servemap.onnode import load_loop, load_records
+from servemap.onnode import load_keep, load_records
 from servemap.onnode.load_alike import Alike
 from servemap.onnode.load_http import Response
 from servemap.onnode.load_records import read_events
@@ -108,8 +108,8 @@ def test_answers_that_are_packed_in_the_window_are_recorded_the_same(tmp_path, m
 
     monkeypatch.setattr(Response, "pack", count)
     kept = []
-    for name, held in (("all", load_loop.HELD_BYTES), ("none", 0)):
-        monkeypatch.setattr(load_loop, "HELD_BYTES", held)
+    for name, held in (("all", load_keep.HELD_BYTES), ("none", -1)):
+        monkeypatch.setattr(load_keep, "HELD_BYTES", held)
         (tmp_path / name).mkdir()
         with ScriptServer(script) as server:
             got = run(tmp_path / name, spec_of(server.url, closed(num_prompts=40)))
