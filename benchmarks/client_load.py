@@ -127,6 +127,7 @@ def ours(
     client = json.loads((out / "client.json").read_text())
     if client["counts"]["ok"] != streams:
         raise RuntimeError(f"not every request succeeded: {client['counts']} {client['reasons']}")
+    records = [json.loads(line) for line in (out / "requests.jsonl").open()]
     ttft, gaps, late = read_errors(str(out / "requests.jsonl"), str(log), client)
     window_s = sum(item["end_ns"] - item["start_ns"] for item in client["segments"]) / 1e9
     events = streams * tokens
@@ -138,6 +139,7 @@ def ours(
         "ttft_error_ms": spread(ttft),
         "gap_error_ms": spread([abs(gap) for gap in gaps]),
         "server_late_ms": spread(late),
+        "sent_late_ms": spread([(r["sent_ns"] - r["scheduled_ns"]) / 1e6 for r in records]),
         "said": {name: client[name] for name in SAID},
         "us_per_event": round(client["cpu_s"] / events * 1e6, 2),
         "overhead_s": round(wall_s - window_s, 3),
