@@ -15,6 +15,7 @@ from .load_clock import take_anchor
 from .load_conn import Address
 from .load_flush import empty_cache, why_kept
 from .load_lanes import make_lanes, renderer
+from .load_late import Lateness
 from .load_loop import Loop, Window
 from .load_output import RequestLog, WriteError, write_json
 from .load_prompts import Target
@@ -57,6 +58,9 @@ class Run:
         self.errors: Dict[str, Tuple[int, str]] = {}
         self._cpu_s = 0.0
         self._max_lag_ns = 0
+        self._late = Lateness()
+        self._waited_s: Optional[float] = 0.0
+        self._cpu_share = 0.0
         self._render = renderer(spec, target, api_key)
         self._words: Dict[int, int] = {}
         self._sizing: Optional[Dict[str, float]] = None
@@ -123,6 +127,7 @@ class Run:
             disturbed = any(lane.closed for lane in self._lanes[segment.name])
             self._cpu_s += window.cpu_s
             self._max_lag_ns = max(self._max_lag_ns, window.max_lag_ns)
+            self._weigh(window)
             self._segments.append(
                 {
                     "name": segment.name,
@@ -176,6 +181,16 @@ class Run:
             self._reasons.append(window.stopped)
         return window
 
+    def _weigh(self, window: Window) -> None:
+        """Add up what tells whether this client kept up."""
+        self._late.merge(window.late)
+        if self._waited_s is not None:
+            waited = window.waited_s
+            self._waited_s = None if waited is None else self._waited_s + waited
+        if window.end_ns > window.start_ns:
+            share = window.cpu_s * 1e9 / (window.end_ns - window.start_ns)
+            self._cpu_share = max(self._cpu_share, share)
+
     def _record(self, log: RequestLog, window: Window, segment: Segment, warmup: bool) -> List[str]:
         """Write the window's requests; returns their statuses."""
         statuses: List[str] = []
@@ -226,6 +241,11 @@ class Run:
             **({} if self._spec.flush is None else {"flushes": self._flushes}),
             "cpu_s": round(self._cpu_s, 6),
             "max_lag_ms": round(self._max_lag_ns / 1e6, 3),
+            # Of the busiest segment, start and end of the program left out.
+            "window_cpu_share": round(self._cpu_share, 4),
+            "late_ms": self._late.figures(),
+            # Time in the segments in which it had work and no core.
+            "waited_s": None if self._waited_s is None else round(self._waited_s, 6),
             "clock": {
                 "wall_ns": self._anchor.wall_ns,
                 "mono_ns": self._anchor.mono_ns,
