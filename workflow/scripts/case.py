@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from servemap.analysis.judge import judge_with
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.progress import case_line
@@ -18,6 +17,11 @@ if __name__ == "__main__":
             int(snakemake.wildcards.repeat),
             snakemake.params.token,
         )
-        judge = judge_with(context.plan.campaign.limits.model_dump())
+        judge = None
+        if context.plan.cases[job.case].kind == "search":
+            # Other kinds need not wait for the formulas to be loaded.
+            from servemap.analysis.judge import judge_with
+
+            judge = judge_with(context.plan.campaign.limits.model_dump())
         meta = run_case(context, job, Path(snakemake.output[0]), judge)
         say(case_line(context.plan, job, meta))
