@@ -14,6 +14,7 @@ from servemap.analysis.table import result_table
 from servemap.measure import case as measuring
 from servemap.measure import search as searching
 from servemap.measure.case import run_case
+from servemap.measure.client import Look
 from servemap.measure.idle import await_idle, in_flight
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
@@ -25,7 +26,7 @@ from servemap.server.context import Context
 from servemap.server.gates.ask import Reply
 from servemap.server.launch.served import Served
 from servemap.server.patience import Patience
-from tests.fakes import campaign
+from tests.fakes import FarNode, campaign
 from tests.reference import reference_server
 
 JOB = Job("baseline", "s", 1, 1)
@@ -247,6 +248,37 @@ def test_what_a_changed_limit_makes_of_the_probes(
     assert metrics["verdict"] == "invalid"
     assert metrics["search"]["within_slo"] is None
     assert "client_cpu_share" in metrics["reasons"][0]
+
+
+def test_what_ends_a_load_ends_the_search(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A died collector ends the probe that runs, a dead server is met at the end of one."""
+    seen = Look(failed="the load was ended because a required collector ended early: n1/proc")
+    context = context_of(monkeypatch, url)
+    with monkeypatch.context() as patched:
+        patched.setattr(searching, "look_at", lambda *args: seen)
+        meta, _ = run(context)
+    assert meta["status"] == "failed"
+    assert meta["reasons"][0] == f"probe-01 (concurrency 1): {seen.failed}"
+    dead = iter([[], ["the server died during the case"]])
+    monkeypatch.setattr(searching, "server_reasons", lambda *args: next(dead))
+    meta, metrics = run(context)
+    assert (meta["status"], meta["attempt"]) == ("failed", 2)
+    assert meta["reasons"] == ["probe-02 (concurrency 2): the server died during the case"]
+    assert [p["outcome"] for p in meta["search"]["probes"]] == ["met", "failed"]
+    assert meta["search"]["ended"] is None
+    assert metrics["verdict"] == "invalid"
+
+
+def test_the_probes_of_a_far_load_node_are_brought(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_of(monkeypatch, url, most=2)
+    context.__dict__["nodes"] = {"n1": FarNode("n1", tmp_path / "far")}
+    meta, metrics = run(context)
+    assert meta["status"] == "ok", meta["reasons"]
+    assert {"raw/probe-01/requests.jsonl", "raw/probe-02/client.json"} <= set(meta["files"])
+    assert metrics["search"]["within_slo"]["level"] == 2
+    assert not list((tmp_path / "far").rglob("requests.jsonl")), "the node keeps nothing"
 
 
 def test_requests_that_run_or_wait() -> None:
