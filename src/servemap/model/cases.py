@@ -224,6 +224,10 @@ class Policy(Model):
 
     repeats: Repeats = 1
     max_attempts: Tries = 2
+    calibrate: bool = Field(
+        True,
+        description="Before the first case, measure the load client's own error on its node.",
+    )
     on_unhealthy: Literal["relaunch", "abort"] = Field(
         "abort", description="A server that lost its health between cases, not for want of memory."
     )

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from servemap.model import protocol
+from servemap.model.calibration import streams
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
 from servemap.model.cases import BaselineSpec, CaseSpec, PhaseSpec
@@ -82,6 +83,11 @@ class Plan:
         """The id of the node that the load client runs on."""
         return self.campaign.load_node or self.head
 
+    @cached_property
+    def calibrated(self) -> list[int]:
+        """The numbers in flight that the client's error is measured at; none where it is not."""
+        return streams(self.cases.values()) if self.campaign.policy.calibrate else []
+
     def repeats_of(self, case: str) -> int:
         """Return the planned number of repeats of a case."""
         return self.cases[case].repeats or self.campaign.policy.repeats
@@ -148,13 +154,15 @@ class Plan:
 
     @cached_property
     def sequence(self) -> dict[tuple[str, ...], int]:
-        """Positions of all measuring jobs: baselines first, then variant by variant.
+        """Positions of all measuring jobs: what needs no server first, then variant by variant.
 
-        Keys: ("baseline", NAME), ("patch", V), ("launch", V), ("case", V, C, K),
+        Keys: ("baseline", NAME), ("calibrate",), ("patch", V), ("launch", V), ("case", V, C, K),
         ("capture", V, C). This order relaunches each variant's server once.
         """
         items = self.items()
         order: list[tuple[str, ...]] = [("baseline", name) for name in items.baselines]
+        if self.calibrated and items.repeats:
+            order.append(("calibrate",))
         by_variant: dict[str, list[tuple[str, ...]]] = {name: [] for name in self.variants}
         for variant, case, repeat in items.repeats:
             by_variant[variant].append(("case", variant, case, str(repeat)))
@@ -248,6 +256,12 @@ class Plan:
                 "protocol": protocol.BASELINE,
                 "baseline": self.baselines[key[0]].model_dump(mode="json"),
                 "nodes": [[node.id, node.address] for node in campaign.nodes],
+            }
+        if kind == "calibrate":
+            return {
+                "protocol": protocol.CALIBRATION,
+                "node": self.load_node,
+                "concurrency": self.calibrated,
             }
         if kind == "derive":
             return {
