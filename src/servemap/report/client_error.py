@@ -20,29 +20,31 @@ def section(run: Run) -> Section:
         "Case", "Variant", "In flight", "Measured at", "TTFT error P50 / P99 ms", "of TTFT P50",
         "ITL error P99 ms", "of ITL P50", "Small",
     ]  # fmt: skip
+    if not run.calibration:
+        return Section("client-error", TITLE, [_none(run)])
     rows = [_row(row, error) for row, error in _errors(run)]
-    notes = [_made(run.calibration, run)]
-    if run.calibration:
-        notes.append(
-            "Measured with the reference server, whose log says what it really sent and when. The "
-            "TTFT error holds connecting and sending, so it only adds; a gap's error is early or "
-            "late, and TPOT, a mean over an answer, has less of it. The shares are of the P99 of "
-            f"the error; above {LARGE_SHARE:.0%} it is not small. No figure is corrected and no "
-            "verdict depends on it."
-        )
-    tables = [Table(columns, rows, frozenset(columns[2:8])), *_points(run.calibration)]
-    return Section("client-error", TITLE, notes, tables)
+    notes = [
+        _made(run.calibration),
+        "Measured with the reference server, whose log says what it really sent and when. The "
+        "TTFT error holds connecting and sending, so it only adds; a gap's error is early or "
+        "late, and TPOT, a mean over an answer, has less of it. The shares are of the P99 of the "
+        f"error; above {LARGE_SHARE:.0%} it is not small. No figure is corrected and no verdict "
+        "depends on it.",
+    ]
+    numeric = frozenset(columns) - {"Case", "Variant", "Measured at", "Small"}
+    return Section(
+        "client-error", TITLE, notes, [Table(columns, rows, numeric), *_points(run.calibration)]
+    )
 
 
 def caption(run: Run) -> str:
     """Return the error in one sentence, to stand beside the results."""
     errors = [error for _, error in _errors(run)]
-    said = {
-        error.point["concurrency"]: say_point(error.point) for error in errors if error.point
-    }  # fmt: skip
+    points = [error.point for error in errors if error.point]
+    said = {point["concurrency"]: say_point(point) for point in points}
     words = [said[count] for count in sorted(said)]
     missing = sum(error.point is None for error in errors)
-    if missing:
+    if missing and points:
         words.append(f"{NOT_CALIBRATED} for {missing} of {len(errors)} rows")
     large = sum(error.large for error in errors)
     if large:
@@ -102,12 +104,14 @@ def _share_cell(share: float | None) -> Cell:
     return Cell(percent(share), tone="warn" if (share or 0) > LARGE_SHARE else "")
 
 
-def _made(record: dict[str, Any], run: Run) -> str:
-    """Return where and under which load the calibration was made, or that there is none."""
-    if not record:
-        switched = mapping(run.campaign.get("policy")).get("calibrate") is False
-        why = "policy.calibrate is off" if switched else "there is no calibration.json"
-        return f"{NOT_CALIBRATED.capitalize()}: {why}. What the client adds is not known."
+def _none(run: Run) -> str:
+    switched = mapping(run.campaign.get("policy")).get("calibrate") is False
+    why = "policy.calibrate is off" if switched else "there is no calibration.json"
+    return f"{NOT_CALIBRATED.capitalize()}: {why}. What the client adds is not known."
+
+
+def _made(record: dict[str, Any]) -> str:
+    """Return where and under which load the calibration was made."""
     load = text(record.get("load_before"))
     loads = f"load average {load.split()[0]}" if load else "load average not known"
     cpus = record.get("cpus")
