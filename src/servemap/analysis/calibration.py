@@ -1,5 +1,6 @@
 """The load client's own error beside a case's figures."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ class ClientError(NamedTuple):
         in_flight: requests in flight, asked for or, of an open loop, reached at most.
         point: the calibration's row that stands for it: nearest concurrency at or above.
         ttft_share: P99 of the TTFT error over the case's median TTFT.
-        itl_share: P99 of a single gap's error over the case's median ITL.
+        itl_share: P99 of a single gap's error over the case's median ITL; infinite where that is 0.
     """
 
     in_flight: int | None
@@ -70,17 +71,21 @@ def client_error(
 
 def _share(error: dict[str, Any], median_ms: float | None) -> float | None:
     p99 = number(error.get("p99"))
-    return None if p99 is None or not median_ms else abs(p99) / median_ms
+    if p99 is None or median_ms is None:
+        return None
+    # Tokens that come at once have an ITL of 0, against which no error is small.
+    return abs(p99) / median_ms if median_ms > 0 else math.inf
 
 
 def _why(record: dict[str, Any], above: list[dict[str, Any]]) -> str:
-    """Return why no point of a calibration stands for a case."""
-    reasons = [text(row.get("reason")) for row in above] + [
-        text(item) for item in sequence(record.get("reasons"))
-    ]
-    known = list(dict.fromkeys(filter(None, reasons)))
-    if known:
-        return "; ".join(known)
+    """Return why no point of a calibration stands for a case: what the nearest one says."""
+    if above:
+        nearest = min(above, key=lambda row: row["concurrency"])
+        reason = text(nearest.get("reason")) or text(nearest.get("status")) or "not usable"
+        return f"c={nearest['concurrency']}: {reason}"
+    if record and not sequence(record.get("rows")):
+        said = (text(item) for item in sequence(record.get("reasons")))
+        return "; ".join(filter(None, said)) or "nothing was measured"
     return "no point at or above this number in flight" if record else "no calibration was made"
 
 

@@ -28,8 +28,8 @@ def section(run: Run) -> Section:
         "Measured with the reference server, whose log says what it really sent and when. The "
         "TTFT error holds connecting and sending, so it only adds; a gap's error is early or "
         "late, and TPOT, a mean over an answer, has less of it. The shares are of the P99 of the "
-        f"error; above {LARGE_SHARE:.0%} it is not small. No figure is corrected and no verdict "
-        "depends on it.",
+        f"error; above {percent(LARGE_SHARE, 0)} it is not small. No figure is corrected and no "
+        "verdict depends on it.",
     ]
     numeric = frozenset(columns) - {"Case", "Variant", "Measured at", "Small"}
     return Section(
@@ -101,7 +101,8 @@ def _row(row: Row, error: ClientError) -> list[Cell]:
 
 
 def _share_cell(share: float | None) -> Cell:
-    return Cell(percent(share), tone="warn" if (share or 0) > LARGE_SHARE else "")
+    said = "> 1000 %" if (share or 0) > 10 else percent(share)
+    return Cell(said, tone="warn" if (share or 0) > LARGE_SHARE else "")
 
 
 def _none(run: Run) -> str:

@@ -1,13 +1,17 @@
 """Which point of a calibration stands for a case, and how large its error is against it."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runbuilder import build_repeat, request
 
-from servemap.analysis.calibration import client_error, overlapping, peak_in_flight
+from servemap.analysis.calibration import client_error, in_flight, overlapping, peak_in_flight
+from servemap.analysis.derive import derive_attempt
+from servemap.analysis.repeats import read_repeat
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=30)
 
@@ -43,9 +47,9 @@ def test_a_larger_load_than_was_calibrated_has_no_point() -> None:
     ("record", "why"),
     [
         ({}, "no calibration was made"),
-        ({"rows": [row(1, "server late")]}, "server late at 1"),
+        ({"rows": [row(9, "failed"), row(1, "server late")]}, "c=1: server late at 1"),
         ({"rows": [], "reasons": ["no route"]}, "no route"),
-        ({"rows": "damaged"}, "no point at or above this number in flight"),
+        ({"rows": "damaged"}, "nothing was measured"),
     ],
 )
 def test_what_is_missing_says_why(record: dict[str, Any], why: str) -> None:
@@ -60,6 +64,8 @@ def test_shares_by_hand() -> None:
     one_token = client_error(RECORD, 1, 20.0, None)
     assert (one_token.ttft_share, one_token.itl_share) == (0.05, None)
     assert client_error(RECORD, 4, 20.0, 1.0).itl_share is None
+    at_once = client_error(RECORD, 1, 20.0, 0.0)
+    assert (at_once.itl_share, at_once.large) == (math.inf, True)
     assert client_error(RECORD, None, 20.0, 1.0).why == "the number in flight is not known"
 
 
@@ -82,3 +88,23 @@ def test_no_table_no_peak(tmp_path: Path) -> None:
     assert peak_in_flight(tmp_path / "requests.parquet") is None
     (tmp_path / "requests.parquet").write_text("PAR1 and no more")
     assert peak_in_flight(tmp_path / "requests.parquet") is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ({"kind": "fixed", "isl": 64, "osl": 4, "concurrency": 9}, 9),
+        ({"kind": "mixed", "background": {"isl": 64, "osl": 4, "concurrency": 9}}, 10),
+        ({"kind": "rate", "isl": 64, "osl": 4, "rate_rps": 50.0, "concurrency": None}, 3),
+    ],
+)
+def test_an_open_loop_has_its_measured_peak(
+    tmp_path: Path, spec: dict[str, Any], count: int
+) -> None:
+    # Each is answered for 80 ms; the fourth comes when the first has ended.
+    requests = [request(k, sent_ms=sent) for k, sent in enumerate((0.0, 30.0, 60.0, 80.0))]
+    folder = build_repeat(tmp_path, case="c", requests=requests, case_spec=spec)
+    derive_attempt(folder, {})
+    repeat = read_repeat(tmp_path, {"variant": "baseline", "case": "c", "repeat": 1})
+    assert in_flight([repeat._replace(verdict="valid")]) == count
+    assert in_flight([repeat._replace(meta={})]) is None
