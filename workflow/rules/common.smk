@@ -210,7 +210,11 @@ def measured_files(*phases):
     items = PLAN.items(*phases)
     return [
         *[f"results/{RUN}/baselines/{name}.json" for name in items.baselines],
-        *([f"results/{RUN}/calibration.json"] if PLAN.calibrated and items.repeats else []),
+        *(
+            [f"results/{RUN}/calibration.json"]
+            if PLAN.calibrated and items.repeats
+            else []
+        ),
         *[f"results/{RUN}/cases/{v}/{c}/r{k}/meta.json" for v, c, k in items.repeats],
         *[f"results/{RUN}/captures/{v}/{c}/capture.json" for v, c in items.captures],
     ]
