@@ -13,6 +13,7 @@ if not (config.get("run") or config.get("extends")):
 include: "workflow/rules/common.smk"
 include: "workflow/rules/freeze.smk"
 include: "workflow/rules/baseline.smk"
+include: "workflow/rules/calibrate.smk"
 include: "workflow/rules/server.smk"
 include: "workflow/rules/case.smk"
 include: "workflow/rules/capture.smk"

@@ -28,7 +28,12 @@ def measure(folder: Path) -> dict[str, Any]:
         capture_output=True,
     )
     # `run` is repeated: the Snakefile loads the default where the file itself names none
-    overlay = {"extends": "config/config.yaml", "run": "demo", "server": {"port": free_port()}}
+    overlay = {
+        "extends": "config/config.yaml",
+        "run": "demo",
+        "server": {"port": free_port()},
+        "policy": {"calibrate": False},
+    }
     (project / "bench.yaml").write_text(yaml.safe_dump(overlay))
     load_before = os.getloadavg()[0]
     call = snakemake(project, "--quiet", "all", "--configfile", "bench.yaml", watch_children=True)

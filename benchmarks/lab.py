@@ -54,8 +54,10 @@ def short(lab: Lab) -> dict[str, Any]:
     """The lab's campaign with equal short cases and nothing beside them."""
     names = [f"case-{number}" for number in range(CASES)]
     shape = {"isl": "1K", "osl": "1K", "concurrency": 2, "min_window_s": 4}
+    whole = campaign(lab)
     return {
-        **campaign(lab),
+        **whole,
+        "policy": {**whole["policy"], "calibrate": False},
         "cases": [{"id": name, **shape} for name in names],
         "baselines": [],
         "phases": [{"id": "phase1", "cases": names}],

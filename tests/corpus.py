@@ -40,7 +40,7 @@ def extract(kind: str, raw: bytes) -> Extract:
 
 # What is counted over a whole text, and so is less in a part of it.
 TOTALS = {"links", "pairs", "ranks", "channels", "completed", "times", "nodes",
-          "waived_without_name"}  # fmt: skip
+          "waived_without_name", "gpus"}  # fmt: skip
 
 
 def numbers(data: Any, name: str = "") -> Counter[tuple[str, float]]:

@@ -27,6 +27,7 @@ def short_campaign(lab: Lab, *cases: str, **policy: Any) -> dict[str, Any]:
             "lease_ttl_s": 30,
             "start_timeout_s": 30,
             "on_unhealthy": "relaunch",
+            "calibrate": False,
             **policy,
         },
     }

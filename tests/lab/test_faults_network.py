@@ -67,7 +67,7 @@ def small(lab: Lab, *cases: str, **policy: Any) -> dict[str, Any]:
         for case in cases
     ]
     data["phases"] = [{"id": TARGET, "cases": list(cases)}]
-    data["policy"] |= policy
+    data["policy"] |= {"calibrate": False, **policy}
     return data
 
 

@@ -49,7 +49,7 @@ def with_vllm(campaign: dict[str, Any]) -> dict[str, Any]:
         "cases": [{"id": "c", "isl": 64, "osl": 8, "concurrency": 2, "num_prompts": 4}],
         "baselines": [],
         "phases": [{"id": "phase1", "cases": ["c"]}],
-        "policy": {"lease_ttl_s": 30, "start_timeout_s": 180},
+        "policy": {"lease_ttl_s": 30, "start_timeout_s": 180, "calibrate": False},
     }
 
 

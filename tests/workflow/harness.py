@@ -77,7 +77,13 @@ def small_campaign(port: int) -> dict[str, Any]:
             # In prompts of 16 tokens a first token that two of them share by chance is much.
             "cache_hit_rate": 1,
         },
-        "policy": {"lease_ttl_s": 20, "start_timeout_s": 20, "on_unhealthy": "relaunch"},
+        "policy": {
+            "lease_ttl_s": 20,
+            "start_timeout_s": 20,
+            "on_unhealthy": "relaunch",
+            # It takes seconds a point; tests/workflow/test_calibration.py has it.
+            "calibrate": False,
+        },
     }
 
 

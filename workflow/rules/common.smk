@@ -16,7 +16,7 @@ from servemap.model.code_digest import code_digest
 from servemap.model.errors import ServemapError
 from servemap.model.load import assemble
 from servemap.model.name_pattern import any_of
-from servemap.model.results import baseline_history
+from servemap.model.results import baseline_history, calibration_history
 from servemap.scripting import keep_thread_variables
 from servemap.server.hold import session
 from servemap.server.hold.manifest import check_manifest
@@ -101,6 +101,10 @@ def baseline_spec(wildcards):
     return PLAN.spec("baseline", wildcards.baseline)
 
 
+def calibrate_spec(wildcards):
+    return PLAN.spec("calibrate")
+
+
 def derive_spec(wildcards):
     return PLAN.spec("derive")
 
@@ -168,6 +172,14 @@ def baseline_token(wildcards):
 
 
 @planned
+def calibrate_token(wildcards):
+    records = read_records(
+        calibration_history(RUN), CONTEXT.run_dir / "calibration.json"
+    )
+    return token(records, PLAN.spec_sha256("calibrate"), CONTEXT.policy.max_attempts)
+
+
+@planned
 def derive_token(wildcards):
     return derived_token(
         Path(
@@ -199,6 +211,7 @@ def measure_priority(kind):
 def wildcards_key(kind, wildcards):
     names = {
         "baseline": ["baseline"],
+        "calibrate": [],
         "patch": ["variant"],
         "launch": ["variant"],
         "case": ["variant", "case", "repeat"],
@@ -212,6 +225,11 @@ def measured_files(*phases):
     items = PLAN.items(*phases)
     return [
         *[f"results/{RUN}/baselines/{name}.json" for name in items.baselines],
+        *(
+            [f"results/{RUN}/calibration.json"]
+            if PLAN.calibrated and items.repeats
+            else []
+        ),
         *[f"results/{RUN}/cases/{v}/{c}/r{k}/meta.json" for v, c, k in items.repeats],
         *[f"results/{RUN}/captures/{v}/{c}/capture.json" for v, c in items.captures],
     ]

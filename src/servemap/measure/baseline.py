@@ -84,16 +84,17 @@ def run_baseline(context: Context, name: str, token: int, output: Path) -> dict[
 
 def node_loads(context: Context) -> dict[str, str | None]:
     """Return {node: its load averages over 1, 5 and 15 min}; None where it does not say them."""
+    return each(context.plan.all_nodes(), lambda name: node_load(context, name))
 
-    def look(name: str) -> str | None:
-        try:
-            done = context.nodes[name].run(["cat", LOADAVG], timeout_s=LOAD_S)
-        except NodeError:
-            return None
-        found = done.stdout.split()[:3]
-        return " ".join(found) if done.code == 0 and len(found) == 3 else None
 
-    return each(context.plan.all_nodes(), look)
+def node_load(context: Context, name: str) -> str | None:
+    """Return a node's load averages over 1, 5 and 15 min; None where it does not say them."""
+    try:
+        done = context.nodes[name].run(["cat", LOADAVG], timeout_s=LOAD_S)
+    except NodeError:
+        return None
+    found = done.stdout.split()[:3]
+    return " ".join(found) if done.code == 0 and len(found) == 3 else None
 
 
 def _pairs(context: Context) -> list[tuple[str, str]]:

@@ -24,6 +24,22 @@ def case_line(plan: Plan, job: Job, meta: dict[str, Any]) -> str:
     )
 
 
+def calibration_line(record: dict[str, Any]) -> str:
+    """Return `calibration on NODE: ok, 2 of 3 points usable` for one that was just measured."""
+    rows = [row for row in sequence(record.get("rows")) if isinstance(row, dict)]
+    usable = sum(row.get("status") == "ok" for row in rows)
+    detail = f", {usable} of {len(rows)} points usable" if rows else ""
+    reasons = [parts(str(reason)).line for reason in sequence(record.get("reasons"))]
+    reasons += [
+        f"{row.get('concurrency')} in flight: {row.get('reason')}"
+        for row in rows
+        if row.get("status") == "server late"
+    ]
+    reason = f": {reasons[0]}" if reasons else ""
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"calibration on {record.get('node')}: {record.get('status')}{detail}{reason}{more}"
+
+
 def baseline_line(record: dict[str, Any]) -> str:
     """Return `baseline NAME: ok, 2 pairs` for a baseline that was just measured."""
     pairs = len(sequence(record.get("results")))

@@ -106,11 +106,16 @@ def _checked(records: list[Record], copy: Path) -> list[Record]:
     return [*records, Record(copy.parent, 0, token, "damaged", "", None, {})]
 
 
-def keep_record(folder: Path, record: dict[str, Any]) -> None:
-    """Add a finished record below `folder`, as `read_records` finds it."""
+def next_record(folder: Path) -> Path:
+    """Return the folder of the next record below `folder`; it is not made."""
     names = folder.glob("[0-9]*")
     number = 1 + max((int(item.name) for item in names if item.name.isdigit()), default=0)
-    write_json_atomic(folder / f"{number:03d}" / "meta.json", record)
+    return folder / f"{number:03d}"
+
+
+def keep_record(folder: Path, record: dict[str, Any]) -> None:
+    """Add a finished record below `folder`, as `read_records` finds it."""
+    write_json_atomic(next_record(folder) / "meta.json", record)
 
 
 def _record(folder: Path, number: int, data: dict[str, Any] | None) -> Record:

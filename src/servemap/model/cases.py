@@ -401,6 +401,10 @@ class Policy(Model):
         0.5,
         description="Share of a node's cores used by others above which a case is measured again.",
     )
+    calibrate: bool = Field(
+        True,
+        description="Before the first case, measure the load client's own error on its node.",
+    )
     on_unhealthy: Literal["relaunch", "abort"] = Field(
         "abort", description="A server that lost its health between cases, not for want of memory."
     )

@@ -23,7 +23,7 @@ from servemap.model.steps import covers
 RESERVED_NAMES = frozenset(
     {
         "all", "report", "gate", "teardown", "unpatch", "freeze", "patch", "launch", "baseline",
-        "case", "derive", "capture", "summary", "snapshot",
+        "calibrate", "case", "derive", "capture", "summary", "snapshot",
     }
 )  # fmt: skip
 """Names of rules: no phase may have one."""

@@ -88,10 +88,19 @@ def _read(path: Path) -> _Source:
     for node in _statements(tree):
         if isinstance(node, ast.Import):
             imports += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            imports += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.ImportFrom):
+            origin = _origin(node, path)
+            imports += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
     ours = [name for name in imports if name == PACKAGE or name.startswith(f"{PACKAGE}.")]
     return _Source(ours, _sha256(ast.dump(tree)))
+
+
+def _origin(node: ast.ImportFrom, path: Path) -> str:
+    """Return the absolute name of what a statement imports from; relative ones are below ROOT."""
+    if node.level == 0:
+        return node.module or ""
+    package = path.relative_to(ROOT).parts[: -node.level]
+    return ".".join([*package, *filter(None, [node.module])])
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -48,20 +48,24 @@ def repeats_in_order(
 
 def job_sequence(
     baselines: Iterable[str],
+    calibrated: bool,
     repeats: Sequence[CaseKey],
     captures: Iterable[tuple[str, str]],
 ) -> dict[JobKey, int]:
     """Return the positions of all measuring jobs: baselines, then cases with what they need.
 
-    A variant's patches and launch come right before its first case, its captures right after its
-    last one. Keys: ("baseline", NAME), ("patch", V), ("launch", V), ("case", V, C, K),
-    ("capture", V, C).
+    The calibration of the load client, where it is planned, comes before any server is there. A
+    variant's patches and launch come right before its first case, its captures right after its
+    last one. Keys: ("baseline", NAME), ("calibrate",), ("patch", V), ("launch", V),
+    ("case", V, C, K), ("capture", V, C).
     """
     profiles: dict[str, list[JobKey]] = {}
     for variant, case in captures:
         profiles.setdefault(variant, []).append(("capture", variant, case))
     last = {variant: index for index, (variant, _, _) in enumerate(repeats)}
     order: dict[JobKey, None] = {("baseline", name): None for name in baselines}
+    if calibrated:
+        order[("calibrate",)] = None
     for index, (variant, case, repeat) in enumerate(repeats):
         order |= dict.fromkeys([("patch", variant), ("launch", variant)])
         order[("case", variant, case, str(repeat))] = None

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from servemap.model import protocol
+from servemap.model.calibration import streams
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
 from servemap.model.cases import BaselineSpec, CaseSpec, PhaseSpec
@@ -90,6 +91,11 @@ class Plan:
     def load_node(self) -> str:
         """The id of the node that the load client runs on."""
         return self.campaign.load_node or self.head
+
+    @cached_property
+    def calibrated(self) -> list[int]:
+        """The numbers in flight that the client's error is measured at; none where it is not."""
+        return streams(self.cases.values()) if self.campaign.policy.calibrate else []
 
     def repeats_of(self, case: str, phase: PhaseSpec) -> int:
         """Return how many repeats of a case a phase plans: no fewer than its milestone asks for."""
@@ -183,7 +189,8 @@ class Plan:
     def sequence(self) -> dict[JobKey, int]:
         """Positions of all measuring jobs (see `order.job_sequence`)."""
         items = self.items()
-        return job_sequence(items.baselines, items.repeats, items.captures)
+        calibrated = bool(self.calibrated and items.repeats)
+        return job_sequence(items.baselines, calibrated, items.repeats, items.captures)
 
     def priority(self, *key: str) -> int:
         """Return the job priority of a measuring job: higher runs first, 0 if no phase has it."""
@@ -269,6 +276,12 @@ class Plan:
                 "protocol": protocol.BASELINE,
                 "baseline": self.baselines[key[0]].model_dump(mode="json"),
                 "nodes": [[node.id, node.address] for node in campaign.nodes],
+            }
+        if kind == "calibrate":
+            return {
+                "protocol": protocol.CALIBRATION,
+                "node": self.load_node,
+                "concurrency": self.calibrated,
             }
         if kind == "derive":
             return {

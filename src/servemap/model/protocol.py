@@ -6,6 +6,7 @@ PATCH = 1
 BASELINE = 1
 CAPTURE = 1
 FREEZE = 1
+CALIBRATION = 1
 
 SCHEMA = 1
 """Schema of every JSON and parquet file under `results/`."""

@@ -20,6 +20,11 @@ def baseline_history(run: str, baseline: str) -> Path:
     return run_dir(run) / "baselines" / "raw" / baseline
 
 
+def calibration_history(run: str) -> Path:
+    """Return the folder that keeps every record of the calibration, with its raw files."""
+    return run_dir(run) / "calibration"
+
+
 def variant_dir(run: str, variant: str) -> Path:
     """Return the folder of a variant's server records."""
     return run_dir(run) / "server" / variant

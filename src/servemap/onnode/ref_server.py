@@ -184,6 +184,7 @@ class Server:
             "t_ns": [],
             "kinds": "",
             "tokens": [],
+            "unsent_writes": 0,
         }
         talk.received_ns = now
         self._begin(talk, answer, asked, talk.row["cached_tokens"])
@@ -254,6 +255,8 @@ class Server:
             self._drop(talk, "client closed")
             return False
         talk.unsent = talk.unsent[count:]
+        if talk.unsent and talk.row is not None:
+            talk.row["unsent_writes"] += 1
         if bool(talk.unsent) != talk.blocked:
             talk.blocked = not talk.blocked
             wanted = select.EPOLLIN | (select.EPOLLOUT if talk.blocked else 0)

@@ -22,6 +22,12 @@ _RATES = {"tok/s": "tokens per s", "req/s": "requests per s"}
 _TIMES = {"_ms": 0.001, "_s": 1}
 _FAMILIES = ("ttft", "tpot", "itl", "e2e", "latency")
 _SUCCESSES = ("successful_requests", "completed")
+# What a series of runs goes through, and what else must be alike in one experiment.
+_SWEPT = ("request_rate", "max_concurrency")
+_SETTINGS = (
+    "backend", "model_id", "tokenizer_id", "dataset_name", "num_prompts", "burstiness",
+    "random_input_len", "random_output_len", "random_range_ratio", "sharegpt_output_len",
+)  # fmt: skip
 
 
 def parse_bench_result(text: str) -> Extract:
@@ -34,6 +40,9 @@ def parse_bench_result(text: str) -> Extract:
     that of the client. Infinite rates are text, `inf`. Latencies are null where no request
     succeeded, and a family of them (TTFT, TPOT, ITL, E2E) where the client printed only 0 or a
     negative one: nothing was there to measure. `not_measured` names those families.
+    `repeated`: runs of a file (`at`, from 0) that have the same request rate and concurrency, with
+    the settings that they differ in: several experiments in one file; none where one experiment
+    was appended twice.
 
     Raises:
         ParseError: there is no run.
@@ -46,7 +55,24 @@ def parse_bench_result(text: str) -> Extract:
         runs = _from_text(text, skipped)
     if not runs:
         raise foreign("a load client", "heading such as `Serving Benchmark Result`")
-    return Extract({"runs": [_judged(run) for run in runs]}, skipped)
+    judged = [_judged(run) for run in runs]
+    return Extract({"runs": judged, "repeated": _repeated(judged)}, skipped)
+
+
+def _repeated(runs: list[Run]) -> list[dict[str, Any]]:
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for place, run in enumerate(runs):
+        if any(name in run for name in _SWEPT):
+            places.setdefault(tuple(run.get(name) for name in _SWEPT), []).append(place)
+    return [
+        {
+            **dict(zip(_SWEPT, swept, strict=True)),
+            "at": at,
+            "differ_in": [name for name in _SETTINGS if len({runs[k].get(name) for k in at}) > 1],
+        }
+        for swept, at in places.items()
+        if len(at) > 1
+    ]
 
 
 def _from_text(text: str, skipped: list[Skipped]) -> list[Run]:

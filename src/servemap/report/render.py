@@ -10,6 +10,7 @@ import servemap
 from servemap.model.canon import write_text_atomic
 from servemap.parsers.values import text
 from servemap.report import (
+    client_error,
     clients,
     comparisons,
     effects,
@@ -78,6 +79,7 @@ def build(run: Run, partial: bool) -> Document:
         [
             results.summary(run),
             results.cases(run),
+            client_error.section(run),
             Section(
                 "plots",
                 "Throughput and latency",

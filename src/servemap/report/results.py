@@ -7,6 +7,7 @@ from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.summary import Row
 from servemap.parsers.values import mapping, text
+from servemap.report import client_error
 from servemap.report.comparisons import tone_of
 from servemap.report.document import MISSING, Cell, Section, Table, Tile, Tone, cell
 from servemap.report.marks import marks
@@ -175,6 +176,7 @@ def cases(run: Run) -> Section:
         "measurements has no colour: its noise is not known.",
         "A mixed case shows its control segment; the injection is below. Output TPS P10 is the "
         "low tail of the single requests' output speed.",
+        client_error.caption(run),
     ]
     return Section("cases", "Cases", notes, [Table(columns, rows, numeric, groups=True)])
 

@@ -24,6 +24,7 @@ class Run(NamedTuple):
     launches: dict[str, dict[str, Any]]
     patches: dict[tuple[str, str], dict[str, Any]]
     baselines: dict[str, dict[str, Any]]
+    calibration: dict[str, Any]
     captures: dict[tuple[str, str], dict[str, Any]]
     freezes: dict[str, dict[str, Any]]
     snapshots: dict[tuple[str, str], dict[str, Any]]
@@ -107,6 +108,7 @@ def read_run(folder: Path, plan_rows: Sequence[dict[str, Any]]) -> Run:
             for path in sorted(folder.glob("server/*/patches/*.json"))
         },
         baselines={p.stem: read(p) for p in sorted(folder.glob("baselines/*.json"))},
+        calibration=read(folder / "calibration.json", required=False),
         captures={
             (p.parent.parent.name, p.parent.name): read(p)
             for p in sorted(folder.glob("captures/*/*/capture.json"))

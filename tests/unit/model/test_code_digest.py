@@ -88,6 +88,28 @@ def test_the_same_file_gives_the_same_digest_through_another_module(package: Pat
     assert code_digest("servemap.b.two") == alone
 
 
+@pytest.mark.parametrize("line", ["from .three import value", "from ..c.four import value"])
+def test_what_is_imported_relatively_counts(package: Path, line: str) -> None:
+    (package / "c").mkdir()
+    for name in ("a/three.py", "c/__init__.py", "c/four.py"):
+        (package / name).write_text("value = 1\n")
+    before = digest_with(package, "a/one.py", f"{line}\n")
+    name = "a/three.py" if "three" in line else "c/four.py"
+    assert digest_with(package, name, "value = 2\n") != before
+
+
+def test_a_relative_import_of_a_module_counts(package: Path) -> None:
+    (package / "a/three.py").write_text("value = 1\n")
+    before = digest_with(package, "a/one.py", "from . import three\n")
+    assert digest_with(package, "a/three.py", "value = 2\n") != before
+
+
+def test_the_calibration_reaches_client_and_reference_server() -> None:
+    reached = module._closure(("servemap.onnode.calibrate",))
+    names = ("load_loop", "load_conn", "load_sse", "ref_server", "ref_script")
+    assert {f"servemap.onnode.{name}" for name in names} <= reached.keys()
+
+
 def test_what_the_derive_job_really_reaches() -> None:
     reached = module._closure(("servemap.analysis.derive",))
     assert {"servemap.analysis.metrics", "servemap.parsers.proc"} <= reached.keys()

@@ -60,7 +60,7 @@ def test_what_a_case_needs_comes_before_it(
     order: Order, counts: dict[tuple[str, str], int], captures: set[tuple[str, str]]
 ) -> None:
     keys = repeats_in_order(order, "abc", "xyz", counts)
-    places = job_sequence(["net"], keys, sorted(captures))
+    places = job_sequence(["net"], True, keys, sorted(captures))
     assert sorted(places.values()) == list(range(len(places)))
     assert places["baseline", "net"] == 0
     used = {key[0] for key in keys} | {variant for variant, _ in captures}

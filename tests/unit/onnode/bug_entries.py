@@ -1,14 +1,11 @@
 """Public bug reports about load clients and gates, each met by the reference server.
 
 An entry runs the client (or the gate) against a server that does what the report tells, asserts the
-right value, and returns what was measured. `python tests/unit/onnode/bug_entries.py` writes the
-table of docs/bugs-tested.md. Wall times are shown there and never asserted: what is asserted is
-which events count, and that nothing was received before the server's log says it was sent.
+right value, and returns what was measured; `bugs_page.py` makes docs/bugs-tested.md of it. Wall
+times are shown there and never asserted: what is asserted is which events count, and that nothing
+was received before the server's log says it was sent.
 """
 
-import os
-import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -499,29 +496,3 @@ def _(folder: Path) -> str:
         assert (row.status, row.output_tokens, row.reasoning_tokens) == ("ok", 16, 16)
         assert (row.first_ns, row.first_text_ns) == (record["t_ns"][0], None)
     return "16 tokens of reasoning, TTFT at the first, no first text"
-
-
-def main() -> None:
-    """Write the table."""
-    lines = [
-        "# Bug reports as tests",
-        "",
-        "Each line is a public report about a load client or a readiness gate, met by",
-        "`servemap reference-server`. The test is `test_bug[ID]` in",
-        "`tests/unit/onnode/test_bugs.py`; `python tests/unit/onnode/bug_entries.py` wrote this",
-        f"table (load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores: the times below",
-        "hold that noise, and no test asserts them).",
-        "",
-        "| id | report | the server does | right | measured |",
-        "|---|---|---|---|---|",
-    ]
-    for one in ENTRIES:
-        with tempfile.TemporaryDirectory() as folder:
-            found = one.run(Path(folder))
-        lines.append(f"| {one.id} | {one.reports} | {one.given} | {one.right} | {found} |")
-    Path("docs/bugs-tested.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    sys.stdout = sys.stderr
-    main()

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from servemap.onnode.calibrate import main, read_errors
+from servemap.onnode import calibrate
+from servemap.onnode.calibrate import PointError, main, read_errors, shape
 
 MS = 1_000_000
 
@@ -54,6 +55,55 @@ def test_a_whole_run(tmp_path, capsys):
     assert main(one_token.split()) == 0
     (row,) = json.loads((tmp_path / "d" / "calibration.json").read_text())["rows"]
     assert row["gap_error_ms"] is None
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return list(json.loads((folder / "calibration.json").read_text())["rows"])
+
+
+def test_a_late_server_is_marked_and_no_failure(tmp_path, capsys, monkeypatch):
+    # However early the server wrote, this limit was passed.
+    monkeypatch.setattr(calibrate, "LATE_LIMIT_MS", -1.0)
+    line = f"--out {tmp_path / 'c'} --concurrency 2 --gap-ms 2 --tokens 2 --waves 1"
+    assert main(line.split()) == 0
+    (row,) = rows_of(tmp_path / "c")
+    assert (row["status"], row["requests"]) == ("server late", 2)
+    assert "limit -1 ms" in row["reason"]
+    assert "not used" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_point_that_fails_costs_no_other(tmp_path, capsys, monkeypatch):
+    whole = calibrate._measure
+
+    def once(out: str, count: int, *more: Any) -> Any:
+        if count == 2:
+            raise PointError("the reference server did not start")
+        return whole(out, count, *more)
+
+    monkeypatch.setattr(calibrate, "_measure", once)
+    monkeypatch.setattr(calibrate, "LATE_LIMIT_MS", 1e9)
+    line = f"--out {tmp_path / 'c'} --concurrency 2,1 --gap-ms 2 --tokens 2 --waves 1"
+    assert main(line.split()) == 1
+    failed, good = rows_of(tmp_path / "c")
+    assert (failed["status"], failed["reason"]) == ("failed", "the reference server did not start")
+    assert (good["status"], good["requests"]) == ("ok", 1)
+    assert "ttft_error_ms" not in failed
+    assert "did not start" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "gap_ms", "tokens", "found"),
+    [
+        (1, None, None, (20.0, 32)),
+        (200, None, None, (20.0, 32)),
+        (1000, None, None, (100.0, 6)),
+        (1000, 5.0, None, (5.0, 128)),
+        (1, 0.0, None, (0.0, 640)),
+        (1, None, 1, (20.0, 1)),
+    ],
+)
+def test_many_streams_have_longer_gaps_in_the_same_time(count, gap_ms, tokens, found):
+    assert shape(count, gap_ms, tokens) == found
 
 
 @pytest.mark.parametrize(

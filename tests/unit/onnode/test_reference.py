@@ -263,6 +263,29 @@ def test_a_client_that_leaves_and_a_server_that_is_ended_are_logged(tmp_path):
     assert [row["kinds"] for row in rows] == ["", ""]
 
 
+def test_what_could_not_be_written_at_once_is_logged(tmp_path):
+    script = {"answer": {"text": "x" * 60_000, "usage": "none"}}
+    body = json.dumps({"model": "m", "prompt": [5], "max_tokens": 400, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with reference_server(tmp_path, script) as (url, log), socket.socket() as sock:
+        # Nothing is read until the server could not go on.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, _, port = url.rpartition("//")[2].rpartition(":")
+        sock.connect((host, int(port)))
+        sock.settimeout(20)
+        sock.sendall(head + body)
+        time.sleep(0.2)
+        size, tail = 0, b""
+        while b"[DONE]" not in tail:
+            data = sock.recv(1 << 20)
+            size, tail = size + len(data), (tail + data)[-100:]
+        while len(log.read_text().splitlines()) < 2:
+            time.sleep(0.01)
+    (row,) = [json.loads(line) for line in log.read_text().splitlines()[1:]]
+    assert (row["ended"], size > 400 * 60_000) == ("done", True)
+    assert row["unsent_writes"] >= 1
+
+
 def test_bad_input_is_one_line(tmp_path):
     path = tmp_path / "script.json"
     path.write_text('{"schema": 1}')

@@ -48,6 +48,8 @@ def test_the_old_layout_of_one_of_two_processes():
     # The summary says 0 wrong values although the copy in place is off by 1.
     assert [row["in_place"]["max_error"] for row in run["rows"]] == [None, 1.0]
     assert (run["rows"][1]["out_of_place"]["max_error"], run["out_of_bounds"]) == (0.0, 0)
+    assert run["wrong_at_bytes"] == {"out_of_place": [], "in_place": [run["rows"][1]["size_bytes"]]}
+    assert (run["summary_contradicted"], run["distributed"]) == (True, True)
 
 
 def test_the_json_of_nccl_tests_reads_as_its_text_does():
@@ -68,7 +70,7 @@ def test_two_processes_that_did_not_find_each_other():
     device = "#  Rank  0 Group  0 Pid {pid} on head01 device  0 [0x00] Tesla V100\n"
     text = start * 2 + device.format(pid=10) + device.format(pid=11)
     (run,) = runs(text)
-    assert (run["duplicate_ranks"], run["ranks"]) == ([0], 1)
+    assert (run["duplicate_ranks"], run["ranks"], run["distributed"]) == ([0], 1, False)
     (first, second) = runs(
         "".join(
             f"[1,{rank}]<stdout>:{line}\n"
@@ -77,6 +79,7 @@ def test_two_processes_that_did_not_find_each_other():
         )
     )
     assert (first["process"], second["process"], second["ranks"]) == ("1,0", "1,1", 1)
+    assert (first["distributed"], second["distributed"]) == (False, False)
 
 
 def test_a_test_that_failed_says_why():

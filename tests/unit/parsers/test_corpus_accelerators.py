@@ -27,7 +27,7 @@ def test_empty_labels_name_nobody(data, skipped):
 
 @sample("dcgm/004_netdata_metrics_non_dcgm.prom", "dcgm-exporter")
 def test_a_scrape_without_dcgm(data, skipped):
-    assert data == {"entities": None} and skipped == []
+    assert data == {"entities": None, "contradictions": []} and skipped == []
 
 
 @sample("dcgm/006_fmperf_power_csv_unixts.csv", "dcgm-csv")

@@ -72,6 +72,11 @@ def test_a_run_a_line(data, skipped):
     rates = [(run["request_rate"], run["completed"]) for run in data["runs"]]
     assert rates == [(1, 300), (2, 600), (4, 1200), (8, 2400), (4, 1200), (8, 2400)]
     assert round(data["runs"][3]["median_ttft_s"], 5) == 123.71863
+    # Two experiments appended to one file.
+    assert [(one["request_rate"], one["at"], one["differ_in"]) for one in data["repeated"]] == [
+        (4, [2, 4], ["dataset_name"]),
+        (8, [3, 5], ["dataset_name"]),
+    ]
     assert skipped == []
 
 

@@ -39,6 +39,23 @@ def is_blank(found: Number | None) -> bool:
     )
 
 
+def _suspects(fields: dict[str, Any]) -> list[str]:
+    """Take away the profiler's zeros of a busy device; return the names of these fields."""
+    table = _table()
+    busy = [fields[name] for name in table["busy"]["fields"] if fields.get(name) is not None]
+    idle = any(fields.get(name) == 0 for name in table["engine"])
+    if not idle or not busy or busy[0] < table["busy"]["least_percent"]:
+        return []
+    names = [name for name, found in fields.items() if name.endswith("_ratio") and found == 0]
+    fields.update(dict.fromkeys(names))
+    return names
+
+
+def _contradictions(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = [{"at": place, "fields": _suspects(row)} for place, row in enumerate(rows)]
+    return [one for one in found if one["fields"]]
+
+
 def _kept(name: str, spelling: str | None) -> tuple[str, Number]:
     """Return key and factor of a field with that unit; a ratio has none."""
     if spelling == "ratio":
@@ -69,7 +86,9 @@ def parse_dcgm_exporter(text: str) -> Extract:
     without the prefix in lower case, with units: `sm_clock_mhz`, `power_usage_watts`,
     `gpu_util_percent`, `fb_used_bytes`, `gr_engine_active_ratio`, `pcie_tx_bytes_per_s`. DCGM's
     codes for a missing value (2147483632, 9223372036854775792, 140737488355328 and the next ones)
-    are null. `entities` is null where the scrape has no series of DCGM.
+    are null. `entities` is null where the scrape has no series of DCGM. `contradictions`: `at`, the
+    place of an entity (from 0) that says it is at least half busy while its profiler counts no
+    activity, and `fields`: the profiler's zeros, which are null there.
 
     Raises:
         ParseError: there is no series at all.
@@ -85,7 +104,9 @@ def parse_dcgm_exporter(text: str) -> Extract:
         entity = entities.setdefault(tuple(sorted(own.items())), _entity(own))
         name, factor = _exporter_field(metric, found.help.get(metric, ""))
         entity["fields"][name] = None if is_blank(amount) else scaled(amount, factor)
-    return Extract({"entities": list(entities.values()) or None}, found.skipped)
+    rows = list(entities.values())
+    contradictions = _contradictions([row["fields"] for row in rows])
+    return Extract({"entities": rows or None, "contradictions": contradictions}, found.skipped)
 
 
 def _describes(label: str) -> bool:
@@ -116,8 +137,8 @@ def parse_dcgmi_dmon(text: str) -> Extract:
     `rows`: `tick` (from 0; a new one begins where an entity comes again), `entity` (`GPU`, `GPU-I`,
     `Switch`, ...), `id`, and the columns by the short names of the heading, in lower case with
     units: `gract_ratio`, `smact_ratio`, `drama_ratio`, `tmptr_celsius`, `power_watts`,
-    `fbusd_bytes`, `pcitx_bytes_per_s`. The line of units below the heading is not used: it does not
-    line up with the columns.
+    `fbusd_bytes`, `pcitx_bytes_per_s`. `contradictions` are as in `dcgm-exporter`, `at` a
+    row. The line of units below the heading is not used: it does not line up with the columns.
 
     Raises:
         ParseError: there is no heading line with `Entity`.
@@ -158,7 +179,7 @@ def parse_dcgmi_dmon(text: str) -> Extract:
         rows.append(found)
     if columns is None:
         raise foreign("dcgmi dmon", "heading line that begins with #Entity")
-    return Extract({"rows": rows}, skipped)
+    return Extract({"rows": rows, "contradictions": _contradictions(rows)}, skipped)
 
 
 def _dmon_field(short: str) -> tuple[str, Number]:
@@ -221,7 +242,7 @@ def parse_dcgm_csv(text: str) -> Extract:
     """Series of DCGM fields that were exported as csv with a column `timestamp`.
 
     `rows`: `t_ns` (epoch, from seconds, milliseconds or ISO 8601 with a zone) and the fields, named
-    as in `dcgm-exporter`.
+    as in `dcgm-exporter`; so are the `contradictions`, `at` a row.
 
     Raises:
         ParseError: there is no heading line with `timestamp` and a field.
@@ -252,7 +273,7 @@ def parse_dcgm_csv(text: str) -> Extract:
         rows.append(found)
     if columns is None:
         raise foreign("a csv of DCGM fields", "heading line with timestamp")
-    return Extract({"rows": rows}, skipped)
+    return Extract({"rows": rows, "contradictions": _contradictions(rows)}, skipped)
 
 
 def _epoch_ns(cell: str) -> int | None:

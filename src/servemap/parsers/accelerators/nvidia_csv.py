@@ -14,6 +14,8 @@ _HEADING = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]*\])?")
 _PLAIN_NAMES = {"timestamp", "name", "count", "index", "serial", "uuid", "pstate", "pid"}
 # May hold commas itself, as nvidia-smi does not quote.
 _FREE_TEXT = "process_name"
+# What names a GPU, the surest first.
+_IDENTITIES = ("uuid", "gpu_uuid", "serial", "gpu_serial", "pci_bus_id", "gpu_bus_id", "index")
 
 
 def parse_csv(text: str) -> Extract:
@@ -23,8 +25,9 @@ def parse_csv(text: str) -> Extract:
     `memory_used_bytes`, `utilization_gpu_percent`, `power_draw_watts`, `clocks_sm_mhz`,
     `temperature_gpu_celsius`. Without a heading line (`noheader`) the columns cannot be known and
     are `column_1` and so on, with the units that stand in their cells. `timestamp` is the node's
-    local time as printed. `error` is what nvidia-smi said instead of values, else null; then
-    `rows` is null if there are none.
+    local time as printed. `gpus` counts the GPUs by the column that names them best (uuid, serial,
+    bus id, index), never by rows or times; null without one. `error` is what nvidia-smi said
+    instead of values, else null; then `rows` is null if there are none.
 
     Raises:
         ParseError: there is neither a row of at least two cells nor a message of nvidia-smi.
@@ -68,7 +71,17 @@ def parse_csv(text: str) -> Extract:
     rows = [*_without_heading(loose), *rows]
     if not rows and error is None and columns is None:
         raise foreign("nvidia-smi csv", "heading line and no row of cells")
-    return Extract({"rows": rows if rows or error is None else None, "error": error}, skipped)
+    found = rows if rows or error is None else None
+    return Extract({"rows": found, "gpus": _gpus(rows), "error": error}, skipped)
+
+
+def _gpus(rows: list[dict[str, Any]]) -> int | None:
+    """Return how many GPUs the rows are of; None where no column names them in every row."""
+    for name in _IDENTITIES:
+        named = {row.get(name) for row in rows}
+        if rows and None not in named:
+            return len(named)
+    return None
 
 
 def _is_heading(cells: list[str]) -> bool:

@@ -14,6 +14,7 @@ from servemap.parsers.communication.nccl_line import (
     plain_line,
     untag,
 )
+from servemap.parsers.communication.nccl_tests_check import judged
 from servemap.parsers.communication.nccl_tests_json import read_json
 from servemap.parsers.communication.nccl_tests_rows import (
     Layout,
@@ -84,8 +85,12 @@ def parse_nccl_tests(text: str) -> Extract:
     `collective` and `collective_from` (`name`; `columns` where only one collective writes such a
     table; null where several do), `parameters`, `ranks` (the highest rank + 1, null where none is
     listed), `nodes` (null unless every rank is listed), `duplicate_ranks` (ranks listed more than
-    once: the processes did not find each other), `devices`, `rows`, `out_of_bounds` (wrong values
-    as the program counts them), `average_busbw_bytes_per_s`, `average_check`.
+    once: the processes did not find each other), `distributed` (false for one rank or a doubled
+    one: no figure is of several GPUs; null where none is listed), `devices`, `rows`,
+    `out_of_bounds` (wrong values as the program counts them), `average_busbw_bytes_per_s`,
+    `average_check`, `wrong_at_bytes` (sizes with wrong values, `out_of_place` and `in_place` apart;
+    null where nothing was checked) and `summary_contradicted` (true where the summary finds no
+    fault and a row does; null without a summary).
 
     A row has `size_bytes`, `count`, `type`, `redop`, `root`, and for `out_of_place` and `in_place`
     `time_s`, `algbw_bytes_per_s`, `busbw_bytes_per_s` and `wrong` (of the layout before 2.13:
@@ -225,7 +230,7 @@ def _finished(run: _Run) -> dict[str, Any]:
     columns = run.layout.lead if run.layout else ()
     old = run.layout is not None and "error" in run.layout.bodies[0]
     inferred = None if run.program else collective_of(columns, old, run.rows)
-    return {
+    found = {
         "process": run.process,
         "collective": run.program or inferred,
         "collective_from": "name" if run.program else "columns" if inferred else None,
@@ -239,3 +244,4 @@ def _finished(run: _Run) -> dict[str, Any]:
         "average_busbw_bytes_per_s": run.average,
         "average_check": run.average_check,
     }
+    return judged(found)

@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 from servemap.parsers.cells import scaled
+from servemap.parsers.communication.nccl_tests_check import judged
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.jsontext import read_document
 from servemap.parsers.jsonvalues import amount, integer, items, mapping, string
@@ -58,7 +59,7 @@ def read_json(text: str) -> Extract:
         "average_busbw_bytes_per_s": scaled(amount(average.get("bandwidth")), 1e9),
         "average_check": okay,
     }
-    return Extract({"runs": [run], "failures": []}, document.skipped)
+    return Extract({"runs": [judged(run)], "failures": []}, document.skipped)
 
 
 def _row(result: dict[str, Any]) -> dict[str, Any]:
