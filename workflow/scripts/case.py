@@ -22,5 +22,4 @@ if __name__ == "__main__":
         campaign = context.plan.campaign
         disturbed, judge = disturbances(campaign), judge_with(campaign.limits.model_dump())
         meta = run_case(context, job, Path(snakemake.output[0]), disturbed, judge)
-        meta = run_case(context, job, Path(snakemake.output[0]), judge)
         say(case_line(context.plan, job, meta))

@@ -1,7 +1,7 @@
 """A search against the reference server, whose answers slow down with load: what is recorded."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from servemap.analysis.table import result_table
 from servemap.measure import case as measuring
 from servemap.measure import search as searching
 from servemap.measure.case import run_case
+from servemap.measure.client import Look
 from servemap.measure.idle import await_idle, in_flight
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
-from servemap.model.attempts import read_records, state
+from servemap.model.attempts import DISTURBED, read_records, state
 from servemap.model.errors import OrphanedError
 from servemap.model.search import Judge, Judgement
 from servemap.report.render import render
@@ -25,7 +26,7 @@ from servemap.server.context import Context
 from servemap.server.gates.ask import Reply
 from servemap.server.launch.served import Served
 from servemap.server.patience import Patience
-from tests.fakes import campaign
+from tests.fakes import FarNode, campaign
 from tests.reference import reference_server
 
 JOB = Job("baseline", "s", 1, 1)
@@ -56,7 +57,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 def context_of(monkeypatch: pytest.MonkeyPatch, url: str, **keys: Any) -> Context:
     """A campaign with one search, at a server that stands there already."""
     served = Served(url, "f", None, "llamacpp", "reference", {}, True)
-    monkeypatch.setattr(measuring, "ensure_server", lambda context, variant: served)
+    monkeypatch.setattr(measuring, "ensure_server", lambda *_: served)
     context = load_context(
         campaign(
             server={"engine": "llamacpp", "attach": url},
@@ -76,7 +77,7 @@ def context_of(monkeypatch: pytest.MonkeyPatch, url: str, **keys: Any) -> Contex
 def run(context: Context, judge: Judge | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Measure and derive; return meta.json and metrics.json."""
     folder = context.run_dir / "cases/baseline/s/r1"
-    meta = run_case(context, JOB, folder / "meta.json", judge or judge_with(LIMITS))
+    meta = run_case(context, JOB, folder / "meta.json", judge=judge or judge_with(LIMITS))
     derive_attempt(folder, {"limits": LIMITS})
     return meta, json.loads((folder / "metrics.json").read_text())
 
@@ -204,6 +205,22 @@ def test_an_invalid_probe_is_tried_again_and_then_ends_the_search(
     outcomes = [(p["level"], p["outcome"]) for p in meta["search"]["probes"]]
     assert outcomes == [(1, "met"), (2, "met"), (4, "invalid"), (4, "invalid")]
     assert (meta["status"], meta["search"]["ended"]) == ("ok", "invalid")
+    # Where another try may pass, it is made: the attempt has failed as any other that is disturbed.
+    seen: list[Path] = []
+
+    def disturbed(raw: Path, facts: Mapping[str, Any]) -> list[str]:
+        seen.append(raw)
+        return ["the load client was saturated"]
+
+    folder = context.run_dir / "cases/baseline/s/r1"
+    meta = run_case(context, JOB, folder / "meta.json", disturbed, judge)
+    assert (meta["status"], meta["cause"]) == ("failed", DISTURBED)
+    assert meta["reasons"] == ["the load client was saturated"]
+    assert [raw.name for raw in seen] == ["probe-04"]
+    derive_attempt(folder, {"limits": LIMITS})
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["verdict"] == "invalid"
+    assert metrics["search"]["within_slo"]["level"] == 4, "kept as evidence"
 
 
 def test_a_server_that_stays_busy_ends_the_search(
@@ -224,7 +241,7 @@ def test_a_killed_search_starts_again(url: str, monkeypatch: pytest.MonkeyPatch)
         raise OrphanedError
 
     with pytest.raises(OrphanedError):
-        run_case(context, JOB, folder / "meta.json", die)
+        run_case(context, JOB, folder / "meta.json", judge=die)
     assert (folder / "attempts/001/open.json").exists()
     meta, metrics = run(context)
     assert (meta["attempt"], meta["status"]) == (2, "ok")
@@ -247,6 +264,37 @@ def test_what_a_changed_limit_makes_of_the_probes(
     assert metrics["verdict"] == "invalid"
     assert metrics["search"]["within_slo"] is None
     assert "client_cpu_share" in metrics["reasons"][0]
+
+
+def test_what_ends_a_load_ends_the_search(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A died collector ends the probe that runs, a dead server is met at the end of one."""
+    seen = Look(failed="the load was ended because a required collector ended early: n1/proc")
+    context = context_of(monkeypatch, url)
+    with monkeypatch.context() as patched:
+        patched.setattr(searching, "look_at", lambda *args: seen)
+        meta, _ = run(context)
+    assert meta["status"] == "failed"
+    assert meta["reasons"][0] == f"probe-01 (concurrency 1): {seen.failed}"
+    dead = iter([[], ["the server died during the case"]])
+    monkeypatch.setattr(searching, "server_reasons", lambda *args: next(dead))
+    meta, metrics = run(context)
+    assert (meta["status"], meta["attempt"]) == ("failed", 2)
+    assert meta["reasons"] == ["probe-02 (concurrency 2): the server died during the case"]
+    assert [p["outcome"] for p in meta["search"]["probes"]] == ["met", "failed"]
+    assert meta["search"]["ended"] is None
+    assert metrics["verdict"] == "invalid"
+
+
+def test_the_probes_of_a_far_load_node_are_brought(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_of(monkeypatch, url, most=2)
+    context.__dict__["nodes"] = {"n1": FarNode("n1", tmp_path / "far")}
+    meta, metrics = run(context)
+    assert meta["status"] == "ok", meta["reasons"]
+    assert {"raw/probe-01/requests.jsonl", "raw/probe-02/client.json"} <= set(meta["files"])
+    assert metrics["search"]["within_slo"]["level"] == 2
+    assert not list((tmp_path / "far").rglob("requests.jsonl")), "the node keeps nothing"
 
 
 def test_requests_that_run_or_wait() -> None:
