@@ -1,7 +1,8 @@
 """Measure the project's own speed, print it, record it, and fail where a limit is broken.
 
-`python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh`, `lab` or `trace`
-one part. Without the corpus of recorded output (`SERVEMAP_CORPUS`) `trace` is left out.
+`python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh`, `lab`, `trace`
+or `client` one part. Without the corpus of recorded output (`SERVEMAP_CORPUS`) `trace` is left out,
+without a C compiler or on one core `client`.
 """
 
 import json
@@ -12,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import demo, dryrun, lab, ssh, trace
+from benchmarks import client, demo, dryrun, lab, ssh, trace
 
 RESULTS = Path(__file__).parent / "results"
 PARTS = {
@@ -21,7 +22,12 @@ PARTS = {
     "ssh": ssh.measure,
     "lab": lab.measure,
     "trace": trace.measure,
+    "client": client.measure,
 }
+# Parts that need what not every machine has.
+CAN_MEASURE = {"trace": trace.can_measure, "client": client.can_measure}
+
+BROKEN = {"ssh": ssh.broken, "lab": lab.broken, "trace": trace.broken, "client": client.broken}
 
 
 def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], list[str]]:
@@ -32,8 +38,8 @@ def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], l
         if ratio > dryrun.LIMIT:
             failures.append(f"dry run: {ratio} times a bare Snakefile, limit {dryrun.LIMIT}")
         return failures, remarks
-    if part in ("ssh", "lab", "trace"):
-        found = {"ssh": ssh.broken, "lab": lab.broken, "trace": trace.broken}[part](figures)
+    if part in BROKEN:
+        found = BROKEN[part](figures)
         # all machines share the cores of one with whatever else runs
         if max(figures["load_average"]) > cores:
             return failures, [f"{text}; not judged, load average is high" for text in found]
@@ -60,7 +66,7 @@ def main(names: list[str]) -> int:
         return 2
     cores = os.cpu_count() or 1
     failed = False
-    for name in names or [name for name in PARTS if name != "trace" or trace.can_measure()]:
+    for name in names or [name for name in PARTS if name not in CAN_MEASURE or CAN_MEASURE[name]()]:
         with tempfile.TemporaryDirectory(prefix="servemap-bench-") as folder:
             figures = PARTS[name](Path(folder))
         machine = {"cores": cores, "python": platform.python_version(), "arch": platform.machine()}

@@ -26,11 +26,14 @@ from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
 from servemap.measure import status as state
 from servemap.measure.ending import still_running
+from servemap.measure.load import warmup_note
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
-from servemap.model.cases import Milestone
+from servemap.model.cases import Milestone, ReplayCase
 from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
 from servemap.model.load import read_yaml
+from servemap.model.replay import case_trace
+from servemap.model.resolve import resolved_case
 from servemap.model.results import RESULTS, run_dir
 from servemap.report.render import render
 from servemap.scripting import say_os_error
@@ -81,7 +84,7 @@ def run_context(folder: Path) -> Context:
         raise ResultsError(
             "the manifest cannot be read", str(folder / "run_manifest.json"), "run the campaign"
         )
-    return load_context(manifest["campaign"])
+    return load_context(manifest["campaign"], traces=False)
 
 
 @app.command()
@@ -109,6 +112,14 @@ def plan(
     print()
     policy = context.policy
     print(cli_show.plan_summary(items, rows, launches, nodes, policy.order))
+    for name in dict.fromkeys(row.case for row in rows):
+        case = context.plan.cases[name]
+        if isinstance(case, ReplayCase):
+            trace = case_trace(case, context.plan.campaign.scale.tokens_per_k)
+            print(cli_show.replay_line(name, trace, case.concurrency))
+        note = warmup_note(name, resolved_case(context.plan.campaign, case))
+        if note is not None:
+            print(note)
     asked = [item["cv"] for item in context.plan.milestones(*phases)]
     measured = cli_noise.measured_cvs(context.run_dir / "aggregate.csv")
     assumed = min(asked, default=Milestone().cv)

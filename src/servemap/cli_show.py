@@ -5,10 +5,12 @@ from typing import Any
 
 from tabulate import tabulate
 
+from servemap.analysis.replay import in_order, planned_reuse
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.attempts import State
 from servemap.model.order import CaseKey, Order
 from servemap.model.plan import PhaseItems
+from servemap.onnode.load_trace import Trace, least_s
 from servemap.server.hold.leftover import LeftServer, NotAsked
 
 WORDS: dict[State, str] = {
@@ -104,6 +106,26 @@ def plan_summary(
         + (f" ({guessed} of {len(todo)} repeats are guesses)" if guessed else ""),
     ]
     return "\n".join(lines)
+
+
+def replay_line(name: str, trace: Trace, concurrency: int | None) -> str:
+    """Return what a replay case sends."""
+    rows = trace.requests
+    names = {row["conversation"] for row in rows if "conversation" in row}
+    stream = {"requests": rows, "concurrency": concurrency}
+    reused = planned_reuse(in_order(stream), trace.block_tokens)
+    given, asked = (sum(row[key] for row in rows) for key in ("isl", "osl"))
+    parts = [f"{len(rows)} requests of a {trace.form} trace"]
+    if trace.left_out:
+        parts.append(f"{trace.left_out} left out that had failed")
+    if names:
+        parts.append(f"{len(names)} conversations")
+    parts += [
+        f"{given} input and {asked} output tokens",
+        f"{reused:.1%} of the input seen before",
+        f"{duration(least_s(rows, concurrency))} at least",
+    ]
+    return f"replay {name}: {', '.join(parts)}"
 
 
 def status_lines(live: Live, rows: list[PlannedRepeat]) -> str:

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from tests.workflow.harness import free_port
 
 ARGS = {"device": "cpu", "dtype": "float32", "max-total-tokens": 16384}
 ENV = {"HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo", "SGLANG_CPU_OMP_THREADS_BIND": "0"}
+
+SETTINGS = {"max_active": 4, "prefix_cache": True, "cuda_graph": False}
+CASE: dict[str, Any] = {"id": "c", "isl": 64, "osl": 8, "concurrency": 2, "num_prompts": 4}
 
 
 @pytest.fixture(scope="session")
@@ -41,13 +44,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     shutil.rmtree(temporary)
 
 
-def sglang(model: Path, **server: Any) -> Context:
-    """A campaign of one variant and one small case."""
+def sglang(model: Path, *, cases: Sequence[dict[str, Any]] = (), **server: Any) -> Context:
+    """A campaign of one variant and one small case, and those of `cases`."""
     spec = {
         "engine": "sglang",
         "port": free_port(),
         "python": need("sglang"),
-        "settings": {"max_active": 4, "prefix_cache": True, "cuda_graph": False},
+        "settings": SETTINGS,
         "args": ARGS,
         "env": ENV,
         **server,
@@ -58,7 +61,8 @@ def sglang(model: Path, **server: Any) -> Context:
             server=spec,
             variables=[],
             variants=[{"id": "baseline"}],
-            cases=[{"id": "c", "isl": 64, "osl": 8, "concurrency": 2, "num_prompts": 4}],
+            cases=[CASE, *cases],
+            phases=[{"id": "phase1", "cases": [case["id"] for case in (CASE, *cases)]}],
             policy={"stop_grace_s": 15, "start_timeout_s": 120, "on_unhealthy": "relaunch"},
         )
     )

@@ -8,15 +8,18 @@ from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.onnode.ask import ask
 from servemap.server.launch.ensure import ensure_server
-from tests.e2e.sglang_here import completion, here, model, sglang
+from tests.e2e.sglang_here import SETTINGS, completion, here, model, sglang
 from tests.e2e.started import begun, gate
+from tests.e2e.talks import TALKS, check_flush, talked, talking
 
 __all__ = ["here", "model"]
+EMPTIED = TALKS[-1]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def test_launch_gates_a_case_and_the_end(model: Path, tmp_path: Path) -> None:
-    context = sglang(model)
+    parsers = {"tool_parser": "hermes", "reasoning_parser": "deepseek-r1"}
+    context = sglang(talking(model), cases=[EMPTIED], settings={**SETTINGS, **parsers})
     with begun(context):
         served = ensure_server(context, "baseline")
         assert served.engine_version == "0.5.23"
@@ -35,6 +38,9 @@ def test_launch_gates_a_case_and_the_end(model: Path, tmp_path: Path) -> None:
         assert meta["status"] == "ok", meta["reasons"]
         assert meta["counts"]["ok"] == 4
         assert meta["server"]["boot_id"] == served.boot_id
+        client, rows = talked(context, EMPTIED)
+        check_flush(client, rows)
+        assert {row.reasoning_tokens for row in rows} == {8}
         tokens = list(range(400, 500))
         used = [completion(served.url, tokens)["usage"] for _ in range(2)]
         assert used[1]["prompt_tokens_details"]["cached_tokens"] == 99

@@ -3,6 +3,7 @@
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,10 @@ from servemap.server.launch import process
 from servemap.server.launch.ending import stop_server
 from servemap.server.launch.ensure import ensure_server
 from tests.e2e.started import gate, named
+from tests.e2e.talks import TALKS, check_flush, talked, talking, uncounted
 from tests.e2e.vllm_here import (
+    CASES,
+    SETTINGS,
     assert_replaced_while_health_says_200,
     begun,
     family,
@@ -32,7 +36,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     """One session for all tests: each breaks the server that the one before it left."""
     with project(tmp_path_factory.getbasetemp(), "one") as (model, temporary):
-        context = vllm(model, policy={"on_unhealthy": "relaunch"})
+        parsers = {"tool_parser": "hermes", "reasoning_parser": "deepseek_r1"}
+        context = vllm(
+            talking(model),
+            policy={"on_unhealthy": "relaunch"},
+            cases=[*CASES, *TALKS],
+            settings={**SETTINGS, **parsers},
+        )
         with begun(context, temporary):
             yield context
 
@@ -59,6 +69,22 @@ def test_launch_gates_and_a_case(context: Context) -> None:
     flushed = ask(f"{served.url}/reset_prefix_cache", 10, {})
     assert flushed["status"] == 200
     assert len(family(context)) > 1
+
+
+@pytest.mark.parametrize("case", TALKS, ids=[case["id"] for case in TALKS])
+def test_chat_and_tools(context: Context, case: dict[str, Any]) -> None:
+    client, rows = talked(context, case)
+    # The parser that is set counts from a token that the prompt should have ended with: it says 0.
+    assert uncounted(rows)
+    if case["id"] == "chat":
+        # Each begins with a user's own words.
+        assert {row.cached_tokens for row in rows} == {0}
+    elif case["id"] == "tools":
+        # Tools and system message, of which the warm-up left whole blocks.
+        assert {row.cached_tokens for row in rows} == {256}
+        assert "flushes" not in client
+    else:
+        check_flush(client, rows)
 
 
 def test_a_server_that_is_killed_in_a_case_fails_it_and_is_replaced(context: Context) -> None:

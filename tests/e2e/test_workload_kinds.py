@@ -108,3 +108,21 @@ def test_search(url: str) -> None:
     assert (found["ended"], found["most_succeeded"]["level"]) == ("most", 2)
     # The engine's own gauges were asked between the probes, and cover each of them.
     assert {c["segment"] for c in metrics["coverage"]} == {"probe-01", "probe-02"}
+
+
+def test_replay(url: str, tmp_path: Path) -> None:
+    rows = [
+        {"isl": 160 * turn, "osl": 4, "conversation": name, "think_s": 0.1}
+        for turn in (1, 2, 3)
+        for name in ("a", "b")
+    ]
+    (tmp_path / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    case = {"kind": "replay", "trace": "trace.jsonl", "concurrency": 2, "osl_cap": 3}
+    meta, metrics = measure(url, case)
+    assert meta["status"] == "ok", meta["reasons"]
+    assert meta["counts"]["ok"] == 6
+    assert metrics["tokens"]["input_actual"] == 2 * 160 * (1 + 2 + 3)
+    assert metrics["tokens"]["output_actual"] == 6 * 3
+    assert "of the input came before" in checks_of(metrics)["cached_share_vs_trace"]["note"]
+    assert checks_of(metrics)["unplanned_cache_hits"]["ok"] is None
+    assert metrics["replay"]["pause_lag_s"]["n"] == 4

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,20 +35,27 @@ ENV = {
     "VLLM_CPU_OMP_THREADS_BIND": "0",
 }
 TWO_ENV = {**ENV, "VLLM_CPU_OMP_THREADS_BIND": "0|1"}
-CASES = [
+SETTINGS = {"max_active": 4, "prefix_cache": True, "cuda_graph": False}
+CASES: list[dict[str, Any]] = [
     {"id": "short", "isl": 64, "osl": 8, "concurrency": 2, "num_prompts": 4},
     {"id": "decode", "isl": 64, "osl": 1900, "concurrency": 2, "num_prompts": 4},
     {"id": "prefill", "isl": 1900, "osl": 1, "concurrency": 1, "num_prompts": 4},
 ]
 
 
-def vllm(model: Path, *, policy: dict[str, Any] | None = None, **server: Any) -> Context:
+def vllm(
+    model: Path,
+    *,
+    policy: dict[str, Any] | None = None,
+    cases: Sequence[dict[str, Any]] = CASES,
+    **server: Any,
+) -> Context:
     """A campaign of one variant on a port of its own; `server` overrides keys of its spec."""
     spec: dict[str, Any] = {
         "engine": "vllm",
         "port": free_port(),
         "python": need("vllm"),
-        "settings": {"max_active": 4, "prefix_cache": True, "cuda_graph": False},
+        "settings": SETTINGS,
         "args": {"kv-cache-memory-bytes": 134217728, "dtype": "float32"},
         "env": ENV,
         **server,
@@ -62,8 +69,8 @@ def vllm(model: Path, *, policy: dict[str, Any] | None = None, **server: Any) ->
             server={**spec, "env": {**kept, **spec["env"]}},
             variables=[],
             variants=[{"id": "baseline"}],
-            cases=CASES,
-            phases=[{"id": "phase1", "cases": [case["id"] for case in CASES]}],
+            cases=list(cases),
+            phases=[{"id": "phase1", "cases": [case["id"] for case in cases]}],
             policy={"stop_grace_s": 15, "start_timeout_s": 120, "max_deaths": 20, **(policy or {})},
         )
     )

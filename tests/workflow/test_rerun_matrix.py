@@ -345,3 +345,49 @@ def test_snakemake_report_of_a_finished_campaign(done: Project) -> None:
     run = done.snakemake("--report", "out.html")
     assert run.code == 0, run.text[-2000:]
     assert (done.folder / "out.html").stat().st_size > 100_000
+
+
+def test_a_replay_reruns_for_another_trace_and_for_nothing_else(done: Project) -> None:
+    """What identifies a trace is its content: not its time, and not where it lies."""
+    rows = [
+        {"isl": 16 * turn, "osl": 4, "conversation": name, "think_s": 0.05}
+        for turn in (2, 4)
+        for name in ("a", "b")
+    ]
+    trace = done.folder / "trace.jsonl"
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    replay = {"id": "replay", "kind": "replay", "trace": "trace.jsonl", "concurrency": 2}
+    campaign = done.campaign()
+    campaign["cases"].append(replay)
+    campaign["phases"].append({"id": "phase3", "variants": ["baseline"], "cases": ["replay"]})
+    # Whether the demo's engine keeps what several slots share is its own affair.
+    campaign["limits"]["replay_share_miss"] = 1
+    done.write_campaign(campaign)
+    planned = done.servemap("plan", "phase3", "--configfile", "campaign.yaml")
+    assert "replay replay: 4 requests of a servemap trace, 2 conversations, 192 input" in (
+        planned.stdout
+    ), planned.stdout + planned.stderr
+    # The new limit is one of every derive job's parameters.
+    expect(done.snakemake(), {"case": 1, "derive": 7, **REPORT}, ["baseline/replay/r1"])
+    folder = done.results / "cases/baseline/replay/r1"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["verdict"] == "valid", metrics["reasons"]
+    assert metrics["tokens"]["input_planned"] == metrics["tokens"]["input_actual"] == 192
+    assert (metrics["replay"]["conversations"], metrics["replay"]["pauses"]) == (2, 2)
+    checks = {check["name"]: check["ok"] for check in metrics["checks"]}
+    assert checks["unplanned_cache_hits"] is None
+    assert {"cached_share_vs_trace", "schedule_lag_p99_ms"} < checks.keys()
+    os.utime(trace, (1, 1))
+    moved = done.folder / "elsewhere.jsonl"
+    trace.rename(moved)
+    replay["trace"] = moved.name
+    done.write_campaign(campaign)
+    assert done.snakemake("-n").nothing
+    moved.write_text(moved.read_text() + json.dumps({"isl": 16, "osl": 1}) + "\n")
+    assert done.snakemake("-n").cases == ["baseline/replay/r1"]
+    moved.unlink()
+    refused = done.snakemake("-n")
+    assert refused.code != 0
+    assert "elsewhere.jsonl" in refused.text
+    assert "remedy: give the path of a readable file" in refused.text
+    assert done.servemap("table", "small").returncode == 0

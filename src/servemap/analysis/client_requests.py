@@ -45,7 +45,8 @@ def client_requests(
         if start_ns is None:
             flags = (*flags, FLAG_NO_START)
             row = row._replace(sent_ns=None, first_ns=None, last_ns=None)
-        rows.append(row._replace(first_text_ns=None, flags=flags))
+        # What came of an answer before it failed is in no client's files.
+        rows.append(row._replace(first_text_ns=None, partial_output_tokens=None, flags=flags))
     warmup = mapping(client.get("warmup"))
     return Requests(rows, integer(warmup.get("ok")) or 0, integer(warmup.get("failed")) or 0, [])
 

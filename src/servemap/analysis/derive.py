@@ -14,6 +14,7 @@ from servemap.analysis.metrics import (
     segment_figures,
     token_counts,
 )
+from servemap.analysis.replay import replay_figures
 from servemap.analysis.requests import Requests
 from servemap.analysis.search import Probe, check_search, probe_of, search_figures
 from servemap.analysis.segments import segments_of
@@ -138,6 +139,9 @@ def _derive_load(
         "weights": weights,
         "slo": slo,
     }
+    replay = replay_figures(load, requests.rows)
+    if replay is not None:
+        metrics["replay"] = replay
     if found.summary is not None:
         metrics["client_summary"] = found.summary
     return _Derived(requests, telemetry, metrics)

@@ -17,7 +17,6 @@ from servemap.analysis.telemetry import read_telemetry
 from servemap.analysis.verdict import Check, resolve_limits, say
 from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
-from servemap.model.errors import ParseError
 from servemap.parsers.values import mapping
 from servemap.telemetry.clock import load_times
 
@@ -39,7 +38,7 @@ def disturbances(campaign: Campaign) -> Callable[[Path, Mapping[str, Any]], list
     def judge(raw: Path, facts: Mapping[str, Any]) -> list[str]:
         try:
             return _judge(raw, facts, limits, campaign.load_node or "")
-        except ParseError:
+        except Exception:  # noqa: BLE001 - a bad file must not cost the attempt that holds it
             return []
 
     return judge

@@ -17,6 +17,7 @@ from servemap.analysis.checks.server import (
     check_stalled,
 )
 from servemap.analysis.load_records import LoadRecords
+from servemap.analysis.replay import check_reuse, replay_stream, shares
 from servemap.analysis.telemetry import Telemetry, engine_cache_hit_rate
 from servemap.analysis.verdict import Check
 from servemap.parsers.values import mapping, sequence, text
@@ -41,7 +42,8 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
     clock, collectors = mapping(meta.get("clock")), mapping(meta.get("collectors"))
     hit_rate = engine_cache_hit_rate(telemetry.rows)
     fixed = mapping(load.get("request")).get("ignore_eos") is True
-    planned = cache_planned(mapping(mapping(meta.get("spec")).get("case")))
+    case = mapping(mapping(meta.get("spec")).get("case"))
+    planned = cache_planned(case) or shares(replay_stream(load))
     measured = {s.name: sum(r.segment == s.name for r in rows) for s in segments}
     return [
         check_attempt(meta),
@@ -52,6 +54,7 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
         *check_schedule(load, rows, limits),
         *check_in_flight(load, segments, rows, engine_in_flight(telemetry.rows), limits),
         *check_prefix(load, rows, hit_rate, limits),
+        *check_reuse(load, rows, hit_rate, limits),
         *check_identity(telemetry.marks, segments),
         *check_preemptions(telemetry.marks, segments, measured, limits),
         *check_stalled(telemetry.rows, limits),
@@ -73,6 +76,5 @@ def check_attempt(meta: dict[str, Any]) -> Check:
 
 def cache_planned(case: dict[str, Any]) -> bool:
     """Say whether a case's prompts share a part by plan."""
-    asked = case.get("cache") not in (None, False, "none", "unique", "cold", "flush")
     # Template, system messages and tools are the same in all chat requests.
-    return asked or case.get("kind") in ("prefix", "chat", "tools")
+    return case.get("kind") in ("prefix", "chat", "tools")

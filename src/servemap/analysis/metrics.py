@@ -78,6 +78,7 @@ def figures(
         "failed": sum(r.status == "failed" for r in requests),
         "timed_out": sum(r.status == "timed_out" for r in requests),
         "retried": _retried(requests),
+        "partial_output_tokens": _partial(requests),
         "tokens": tokens,
         "request_s": rate(len(ok)),
         "input_tok_s": rate(given),
@@ -281,6 +282,12 @@ def _retried(requests: Sequence[Request]) -> int | None:
     """Return how many requests took more than one try; None where the client tells of none."""
     tries = [r.attempts for r in requests]
     return None if tries and not any(tries) else sum((n or 1) > 1 for n in tries)
+
+
+def _partial(requests: Sequence[Request]) -> int | None:
+    """Return the tokens of answers that failed; None where one of them is not known."""
+    failed = [r.partial_output_tokens for r in requests if r.status != "ok"]
+    return _total(failed) if failed else 0
 
 
 def _total(values: list[int | None]) -> int | None:

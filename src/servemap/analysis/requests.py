@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from servemap.analysis.failed import contradicted, partial_tokens
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Skipped
 from servemap.parsers.values import integer, mapping, sequence, text
@@ -40,6 +41,7 @@ FLAG_MORE_EVENTS = "more_chunks_than_tokens"
 FLAG_HIDDEN = "hidden_first_tokens"
 FLAG_NO_TEXT = "first_token_not_visible"
 FLAG_NO_USAGE = "no_usage"
+FLAG_REASONING = "reasoning_count_contradicted"
 FLAG_PROMPT = "prompt_tokens_differ"
 FLAG_BACKWARDS = "event_times_run_backwards"
 FLAG_AT_ONCE = "all_tokens_at_one_time"
@@ -49,7 +51,10 @@ MOST_TOKENS = 100_000_000
 
 
 class Request(NamedTuple):
-    """One measured request; times in epoch ns, `_s` in seconds, None where not measured."""
+    """One measured request; times in epoch ns, `_s` in seconds, None where not measured.
+
+    `partial_output_tokens` are those that came before it failed; None of one that succeeded.
+    """
 
     id: str
     stream: str
@@ -69,6 +74,7 @@ class Request(NamedTuple):
     output_tokens: int | None
     cached_tokens: int | None
     reasoning_tokens: int | None
+    partial_output_tokens: int | None
     ttft_s: float | None
     tpot_s: float | None
     e2e_s: float | None
@@ -150,10 +156,14 @@ def _request(
     usage = mapping(record.get("usage"))
     output_tokens = _count(usage.get("completion_tokens"))
     reasoning = _count(usage.get("reasoning_tokens"))
+    kinds = text(record.get("kinds")) or ""
+    counts = [integer(n) for n in sequence(record.get("tokens"))]
+    wrong = contradicted(kinds.count("k"), reasoning)
+    reasoning = None if wrong else reasoning
     chunks = token_chunks(
         [integer(t) for t in sequence(record.get("t_ns"))],
-        text(record.get("kinds")) or "",
-        [integer(n) for n in sequence(record.get("tokens"))],
+        kinds,
+        counts,
         output_tokens,
         reasoning,
     )
@@ -167,6 +177,8 @@ def _request(
         flags.append(FLAG_NO_USAGE)
     if planned_input is not None and input_tokens not in (None, planned_input):
         flags.append(FLAG_PROMPT)
+    if wrong:
+        flags.append(FLAG_REASONING)
     timing = _NO_TIMING
     if status == "ok" and sent is not None and first is not None and last is not None:
         timing = _timing(sent, first, last, output_tokens, chunks)
@@ -194,6 +206,9 @@ def _request(
         output_tokens=output_tokens,
         cached_tokens=_count(usage.get("cached_tokens")),
         reasoning_tokens=reasoning,
+        partial_output_tokens=(
+            None if status == "ok" else partial_tokens(kinds, counts, output_tokens)
+        ),
         ttft_s=timing.ttft_s,
         tpot_s=timing.tpot_s,
         e2e_s=timing.e2e_s,

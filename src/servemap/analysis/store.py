@@ -37,6 +37,7 @@ REQUESTS = pa.schema(
         ("output_tokens", pa.int64()),
         ("cached_tokens", pa.int64()),
         ("reasoning_tokens", pa.int64()),
+        ("partial_output_tokens", pa.int64()),
         ("ttft_s", pa.float64()),
         ("tpot_s", pa.float64()),
         ("e2e_s", pa.float64()),

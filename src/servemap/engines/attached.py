@@ -18,9 +18,12 @@ _NO = Capability(False, "the server is attached to: it is measured and never cha
 
 
 class AttachedServer:
-    """Read-only adapter: it has no command to start a server and no call that changes one."""
+    """Adapter without a command: nothing changes the server.
 
-    capabilities = Capabilities(torch_profile=_NO, cache_flush=_NO)
+    Its prefix cache is emptied where a case asks for that, if the engine has a call for it.
+    """
+
+    capabilities = Capabilities(torch_profile=_NO)
 
     def __init__(self, engine: Attachable) -> None:
         self._engine = engine
@@ -30,10 +33,14 @@ class AttachedServer:
         """Name of the engine that the campaign file says is running."""
         return self._engine.name
 
+    def cache_flush(self, env: Mapping[str, Any]) -> Capability:  # noqa: ARG002 - not its own
+        """Return what the engine offers; how the server was started is not known."""
+        return self._engine.cache_flush({})
+
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the server's URLs; whether it serves `/metrics` shows when that is read."""
         found = self._engine.endpoints(base_url.rstrip("/").removesuffix("/v1"))
-        return replace(found, cache_flush=None, profile_start=None, profile_stop=None)
+        return replace(found, profile_start=None, profile_stop=None)
 
     def read_back(
         self,

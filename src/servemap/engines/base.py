@@ -76,7 +76,6 @@ class Capabilities:
     """What can be asked of an engine beyond answering requests."""
 
     torch_profile: Capability
-    cache_flush: Capability
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,9 @@ class Attachable(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What can be asked of it."""
+
+    def cache_flush(self, env: Mapping[str, Any]) -> Capability:
+        """Return whether the prefix cache of a server with these variables can be emptied."""
 
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the absolute URLs below `http://HOST:PORT`."""

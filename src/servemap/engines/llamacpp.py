@@ -50,9 +50,6 @@ class LlamaCpp:
         torch_profile=Capability(
             False, "llama.cpp is not built on PyTorch, so there is no Kineto trace to take"
         ),
-        cache_flush=Capability(
-            False, "llama.cpp has no call that empties the prefix cache of all slots"
-        ),
     )
 
     def argv(
@@ -83,6 +80,13 @@ class LlamaCpp:
     def defaults(self, placement: Placement) -> dict[str, str]:  # noqa: ARG002 - no variables
         """Return nothing: measurement needs no variables (see `Engine.defaults`)."""
         return {}
+
+    def cache_flush(self, env: Mapping[str, Any]) -> Capability:  # noqa: ARG002 - never there
+        """Return that it cannot be emptied (see `Attachable.cache_flush`).
+
+        `POST /slots/N?action=erase` empties one slot, of servers with `--slot-save-path` alone.
+        """
+        return Capability(False, "llama.cpp has no call that empties the prefix cache of all slots")
 
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the server's URLs."""

@@ -82,7 +82,7 @@ class SGLang:
     """Adapter for SGLang on one node or, with one rank on each, on several."""
 
     name = "sglang"
-    capabilities = Capabilities(torch_profile=Capability(True), cache_flush=Capability(True))
+    capabilities = Capabilities(torch_profile=Capability(True))
 
     def argv(
         self,
@@ -115,6 +115,10 @@ class SGLang:
     def defaults(self, placement: Placement) -> dict[str, str]:  # noqa: ARG002 - all have the same
         """Return what makes NCCL say which network it took (see `Engine.defaults`)."""
         return {**TRACEABLE, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"}
+
+    def cache_flush(self, env: Mapping[str, Any]) -> Capability:  # noqa: ARG002 - always there
+        """Return that it can be emptied (see `Attachable.cache_flush`)."""
+        return Capability(True)
 
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the server's URLs."""

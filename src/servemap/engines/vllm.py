@@ -33,6 +33,7 @@ from servemap.model.server_spec import ModelSpec, ServerSpec
 
 SERVER = "vllm.entrypoints.openai.api_server"
 COMMAND_LINE = "vllm.entrypoints.cli.main"
+DEV_MODE = "VLLM_SERVER_DEV_MODE"
 
 SPELLING = Spelling(
     values={
@@ -79,7 +80,7 @@ class Vllm:
     """Adapter for vLLM on one node or, with one rank on each, on several."""
 
     name = "vllm"
-    capabilities = Capabilities(torch_profile=Capability(True), cache_flush=Capability(True))
+    capabilities = Capabilities(torch_profile=Capability(True))
 
     def argv(
         self,
@@ -123,10 +124,20 @@ class Vllm:
         return {
             **TRACEABLE,
             "VLLM_HOST_IP": placement.address,
-            "VLLM_SERVER_DEV_MODE": "1",
+            DEV_MODE: "1",
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH",
         }
+
+    def cache_flush(self, env: Mapping[str, Any]) -> Capability:
+        """Return whether the variables leave the call there (see `Attachable.cache_flush`)."""
+        # Its envs.py takes the variable for a number, and its absence for 0.
+        said = env.get(DEV_MODE, "1")
+        if isinstance(said, str) and not said.strip().strip("0"):
+            return Capability(
+                False, f"vLLM has the call only with {DEV_MODE}=1, and it is set to {said!r} here"
+            )
+        return Capability(True)
 
     def endpoints(self, base_url: str) -> Endpoints:
         """Return the server's URLs."""
@@ -136,7 +147,8 @@ class Vllm:
             models=f"{base}/v1/models",
             completions=f"{base}/v1/completions",
             metrics=f"{base}/metrics",
-            cache_flush=f"{base}/reset_prefix_cache",
+            # With what a KV connector keeps outside; without one that changes nothing.
+            cache_flush=f"{base}/reset_prefix_cache?reset_external=true",
             profile_start=f"{base}/start_profile",
             profile_stop=f"{base}/stop_profile",
             info={"version": f"{base}/version", "metrics": f"{base}/metrics"},

@@ -25,7 +25,7 @@ from servemap.measure.collect import (
 from servemap.measure.ending import end_others, stop_load
 from servemap.measure.folders import bring, know_folders, raw_on
 from servemap.measure.job import Job, resolved
-from servemap.measure.load import load_spec
+from servemap.measure.load import flush_path, load_spec
 from servemap.measure.loads import Load
 from servemap.measure.own_record import on_head, own_record
 from servemap.measure.reasons import (
@@ -39,6 +39,7 @@ from servemap.measure.reasons import (
 from servemap.measure.record import Attempt
 from servemap.model.attempts import DISTURBED
 from servemap.model.errors import OrphanedError
+from servemap.model.replay import replayed
 from servemap.nodes.base import ProcessId
 from servemap.nodes.parallel import each
 from servemap.onnode.end_loads import mark
@@ -175,6 +176,8 @@ def start_load(
         request=dict(context.server(job.variant).request),
         seed=f"{context.run}/{job.label}/{load_id}",
         load_id=load_id,
+        replay=replayed(context.plan.campaign, job.case),
+        flush_path=flush_path(endpoints.cache_flush),
     )
     folder = raw_on(context, load_node, attempt, load_id)
     if "client" in case:

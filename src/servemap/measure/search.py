@@ -18,7 +18,7 @@ from servemap.measure.collect import chosen_collectors, collector_records, runna
 from servemap.measure.folders import bring, raw_on
 from servemap.measure.idle import await_idle
 from servemap.measure.job import Job
-from servemap.measure.load import load_spec
+from servemap.measure.load import flush_path, load_spec
 from servemap.measure.load_run import Collecting, end_collectors, look_at, start_collecting
 from servemap.measure.loads import Load
 from servemap.measure.own_record import on_head, own_record
@@ -230,6 +230,7 @@ class _Searching:
             request=dict(server.request),
             seed=f"{context.run}/{self.job.label}/{load_id}/{name}",
             load_id=load_id,
+            flush_path=flush_path(endpoints.cache_flush),
         )
         return {**spec, "segments": [{**spec["segments"][0], "name": name}]}
 

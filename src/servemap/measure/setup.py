@@ -2,27 +2,53 @@
 
 from typing import Any
 
-from servemap.engines.registry import get_engine
+from servemap.engines.registry import get_adapter, get_engine
 from servemap.measure.collect import chosen_collectors
-from servemap.model.checks import check
+from servemap.model.checks import check, check_traces
+from servemap.model.errors import ConfigError
 from servemap.model.load import assemble, parse_campaign
 from servemap.model.plan import Plan
 from servemap.server.context import Context
 from servemap.server.launch.commands import check_commands
 
 
-def load_context(config: dict[str, Any]) -> Context:
+def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
     """Return the context of a configuration as Snakemake or a file gives it.
+
+    Args:
+        config: the configuration.
+        traces: whether the traces of replays must be here, as they must for measuring.
 
     Raises:
         ConfigError: names the key, the value and the remedy of the first thing that is wrong.
     """
     campaign = parse_campaign(assemble(config))
     check(campaign)
+    if traces:
+        check_traces(campaign)
     chosen_collectors(campaign)
     context = Context(Plan(campaign))
     for variant in context.plan.variants:
         server = context.server(variant)
         if not server.attach:
             check_commands(context, variant, server, get_engine(server.engine))
+    _check_caches(context)
     return context
+
+
+def _check_caches(context: Context) -> None:
+    """Refuse `cache: flush` on servers whose prefix cache nothing empties."""
+    plan = context.plan
+    for variant, name in dict.fromkeys(key[:2] for key in plan.items().repeats):
+        if plan.cases[name].cache != "flush":
+            continue
+        server = context.server(variant)
+        env = {**context.node_spec(plan.nodes_of(variant)[0]).env, **server.env}
+        can = get_adapter(server).cache_flush(env)
+        if not can.available:
+            raise ConfigError(
+                f"the prefix cache of variant {variant!r} cannot be emptied: {can.reason}",
+                f"cases.{name}.cache",
+                "remove it: no two requests of a repeat have the same prompt, so hits are few, and "
+                "unplanned ones make a measurement invalid",
+            )

@@ -16,10 +16,13 @@ from servemap.model.cases import (
     LevelsCase,
     PrefixCase,
     RateCase,
+    ReplayCase,
     SearchCase,
 )
 from servemap.model.order import CaseKey
+from servemap.model.replay import trace_here
 from servemap.model.resolve import patch_digest
+from servemap.onnode.load_trace import least_s
 from servemap.parsers.values import integer
 from servemap.server.context import Context
 from servemap.server.events import read_events
@@ -111,13 +114,14 @@ def _expected_durations(context: Context, past: dict[str, float]) -> dict[str, f
     nothing is known is guessed as the median of the measured ones, else of all that are known.
     """
     cases = context.plan.cases
-    known = {name: past.get(name) or _declared_s(case) for name, case in cases.items()}
+    per_k = context.plan.campaign.scale.tokens_per_k
+    known = {name: past.get(name) or _declared_s(case, per_k) for name, case in cases.items()}
     others = [past[name] for name in cases if name in past] or [s for s in known.values() if s]
     guess = statistics.median(others) if others else DEFAULT_CASE_S
     return {name: seconds or guess for name, seconds in known.items()}
 
 
-def _declared_s(case: CaseSpec) -> float | None:
+def _declared_s(case: CaseSpec, per_k: int) -> float | None:
     if case.expected_s:
         return case.expected_s
     if isinstance(case, SearchCase):
@@ -126,6 +130,9 @@ def _declared_s(case: CaseSpec) -> float | None:
         window_s = case.min_window_s
     elif isinstance(case, RateCase):
         window_s = case.num_prompts / case.rate_rps
+    elif isinstance(case, ReplayCase):
+        trace = trace_here(case, per_k)
+        window_s = 0.0 if trace is None else least_s(trace.requests, case.concurrency)
     else:
         window_s = 2 * case.background.min_window_s  # once alone, once with the injection
     return window_s + WINDOW_MARGIN_S if window_s else None

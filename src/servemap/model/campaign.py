@@ -89,6 +89,7 @@ class Limits(Chosen):
     input_token_tolerance: NotNegative | None = None
     cache_hit_rate: NotNegative | None = None
     prefix_share_miss: NotNegative | None = None
+    replay_share_miss: NotNegative | None = None
     stalled_s: NotNegative | None = None
     collector_coverage: NotNegative | None = None
     client_lag_ms: NotNegative | None = None

@@ -37,6 +37,9 @@ class CaseBase(Model):
         "short",
         description="Before the window: a wave of the same shape, one short request, or nothing.",
     )
+    cache: Literal["keep", "flush"] = Field(
+        "keep", description="`flush`: the engine's prefix cache is emptied before each segment."
+    )
     request_timeout_s: Seconds = 120
     case_timeout_s: Seconds = 600
     expect: Literal["success", "failure"] = Field(
@@ -138,6 +141,55 @@ class PrefixCase(CaseBase):
     warmup: Literal["same", "short"] = Field(
         "short", description="Before the window: a wave of the same shape, or one request."
     )
+
+
+class ReplayCase(CaseBase):
+    """Recorded requests: at their times, or in a closed loop with the pauses between turns."""
+
+    kind: Literal["replay"]
+    trace: Annotated[str, Field(min_length=1)] = Field(
+        description="File of the recorded requests; relative to the folder of the command."
+    )
+    isl_cap: Length | None = Field(None, description="Longer prompts are cut to this.")
+    osl_cap: Length | None = Field(None, description="Longer answers are cut to this.")
+    num_prompts: Prompts | None = Field(
+        None, description="Only the first so many requests; all if absent."
+    )
+    concurrency: Concurrency | None = Field(
+        None, description="Conversations at a time (closed loop); the trace's times if absent."
+    )
+    speed: Annotated[float, Field(gt=0, le=1_000_000)] = Field(
+        1, description="The trace's times are played so many times as fast; not with concurrency."
+    )
+    think: Literal["keep", "compress", "none"] = Field(
+        "keep", description="Pauses between the turns of a conversation, in a closed loop."
+    )
+    think_factor: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="Part of a pause that `think: compress` leaves."
+    )
+    timestamp_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = Field(
+        None, description="Seconds of the trace's unit of time, where it is not that of its form."
+    )
+    block_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="Tokens of a block with a hash id, where not those of the form."
+    )
+
+    @model_validator(mode="after")
+    def _loop(self) -> "ReplayCase":
+        if self.concurrency is not None and self.speed != 1:
+            raise ValueError("speed is for the trace's times; with concurrency use think")
+        if self.concurrency is None and self.think != "keep":
+            raise ValueError("think is for a closed loop; give concurrency too")
+        if (self.think_factor is None) == (self.think == "compress"):
+            raise ValueError("think_factor goes with think: compress, and only with that")
+        return self
+
+    @property
+    def pause_factor(self) -> float:
+        """What the pauses between turns are multiplied by."""
+        if self.concurrency is None:
+            return 0.0
+        return {"keep": 1.0, "none": 0.0}.get(self.think, self.think_factor or 0.0)
 
 
 class Background(Model):
@@ -261,6 +313,7 @@ CaseSpec = Annotated[
     | Annotated[ChatCase, Tag("chat")]
     | Annotated[ToolsCase, Tag("tools")]
     | Annotated[PrefixCase, Tag("prefix")]
+    | Annotated[ReplayCase, Tag("replay")]
     | Annotated[MixedCase, Tag("mixed")]
     | Annotated[CurveCase, Tag("curve")]
     | Annotated[SearchCase, Tag("search")],

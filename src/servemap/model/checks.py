@@ -7,7 +7,7 @@ from typing import Any
 
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
-from servemap.model.cases import CaseSpec, FixedCase, MixedCase, SearchCase
+from servemap.model.cases import CaseSpec, FixedCase, MixedCase, ReplayCase, SearchCase
 from servemap.model.check_clients import check_clients
 from servemap.model.check_grids import check_grids
 from servemap.model.check_milestone import check_milestone
@@ -16,6 +16,7 @@ from servemap.model.check_server import check_server
 from servemap.model.curves import cases_of, curves_of
 from servemap.model.errors import ConfigError
 from servemap.model.grids import variants_of
+from servemap.model.replay import check_trace
 from servemap.model.resolve import changed_keys, variant_server
 from servemap.model.steps import covers
 
@@ -30,6 +31,17 @@ RESERVED_NAMES = frozenset(
 
 PERIODS = 20
 _PERIODIC = re.compile(rf"(.+?)\1{{{PERIODS - 1},}}$")
+
+
+def check_traces(campaign: Campaign) -> None:
+    """Refuse a campaign whose traces are not here or cannot be replayed.
+
+    Raises:
+        ConfigError: names the file, the line and the remedy.
+    """
+    for case in campaign.cases:
+        if isinstance(case, ReplayCase):
+            check_trace(case, campaign.scale.tokens_per_k, campaign.model.context)
 
 
 def check(campaign: Campaign) -> None:
@@ -172,6 +184,8 @@ def _check_variant(campaign: Campaign, variant: Variant) -> None:
 def _check_lengths(campaign: Campaign, case: CaseSpec) -> None:
     per_k = campaign.scale.tokens_per_k
     limit = campaign.model.context
+    if isinstance(case, ReplayCase):
+        return  # its lengths are those of its trace, see `check_traces`
     if isinstance(case, MixedCase):
         pairs = [
             ("background.isl", case.background.isl, case.background.osl),

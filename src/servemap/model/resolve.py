@@ -16,10 +16,12 @@ from servemap.model.cases import (
     LevelsCase,
     PrefixCase,
     RateCase,
+    ReplayCase,
     SearchCase,
 )
 from servemap.model.clients import OWN
 from servemap.model.errors import ConfigError
+from servemap.model.replay import trace_here
 from servemap.model.server_spec import PatchSpec, ServerSpec
 from servemap.model.wording import say_problems
 
@@ -94,10 +96,14 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
 
     Planning keys (`repeats`, `expected_s`, `expect`) are left out: they do not change what is
     measured, so changing them reruns nothing. `client` is there only where it is not servemap's
-    own, with its name and all that the campaign says of it, so that older specs stay what they are.
+    own, with its name and all that the campaign says of it, and `cache` only where it is flushed,
+    so that older specs stay what they are. A trace is named by the sha256 of its file (null where
+    that is not here), not by its path.
     """
     per_k = campaign.scale.tokens_per_k
     data = case.model_dump(mode="json", exclude={"repeats", "expected_s", "expect"})
+    if case.cache == "keep":
+        del data["cache"]
     if isinstance(case, FixedCase):
         name = data.pop("client")
         if name != OWN:
@@ -107,6 +113,11 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
         parts = [data] + ([data["fallback"]] if data.get("fallback") else [])
     elif isinstance(case, RateCase | LevelsCase):
         parts = [data]
+    elif isinstance(case, ReplayCase):
+        del data["trace"]
+        trace = trace_here(case, per_k)
+        data["trace_sha256"] = None if trace is None else trace.sha256
+        parts = [data]
     else:
         data["background"]["num_prompts"] = (
             case.background.num_prompts or case.background.concurrency
@@ -115,7 +126,7 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
     if isinstance(case, SearchCase):
         data["slo"] = (case.slo or campaign.slo).model_dump(mode="json")
     for part in parts:
-        for key in ("isl", "osl"):
+        for key in ("isl", "osl", "isl_cap", "osl_cap"):
             if part.get(key) is not None:
                 part[key] = tokens(part[key], per_k)
     return data

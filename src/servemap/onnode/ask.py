@@ -26,7 +26,13 @@ def shorten(text: str, limit: int = 200) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
-def ask(url: str, timeout_s: float, body: Optional[Dict[str, Any]] = None) -> Reply:
+def ask(
+    url: str,
+    timeout_s: float,
+    body: Optional[Dict[str, Any]] = None,
+    *,
+    bearer: Optional[str] = None,
+) -> Reply:
     """Return the answer to a GET, or to a POST of `body` as JSON, within about `timeout_s`.
 
     The limit is for the whole exchange, however slowly the bytes come. Redirects are not
@@ -46,7 +52,7 @@ def ask(url: str, timeout_s: float, body: Optional[Dict[str, Any]] = None) -> Re
         try:
             connection.connect()
             opened.append(connection.sock)
-            replies.append(_exchange(url, connection, target, body))
+            replies.append(_exchange(url, connection, target, body, bearer))
         except (OSError, http.client.HTTPException, ValueError) as error:
             replies.append(_reply(url, None, "", _reason(error, timeout_s)))
         finally:
@@ -75,7 +81,11 @@ def _connection(url: str, timeout_s: float) -> Tuple[http.client.HTTPConnection,
 
 
 def _exchange(
-    url: str, connection: http.client.HTTPConnection, target: str, body: Optional[Dict[str, Any]]
+    url: str,
+    connection: http.client.HTTPConnection,
+    target: str,
+    body: Optional[Dict[str, Any]],
+    bearer: Optional[str],
 ) -> Reply:
     data = None if body is None else json.dumps(body).encode()
     headers = {
@@ -83,6 +93,8 @@ def _exchange(
         "Content-Type": "application/json",
         "Connection": "close",
     }
+    if bearer is not None:
+        headers["Authorization"] = f"Bearer {bearer}"
     connection.request("GET" if data is None else "POST", target, data, headers)
     response = connection.getresponse()
     if 200 <= response.status < 300:

@@ -18,7 +18,7 @@ from .load_prompts import parse_target
 from .load_run import Run
 from .load_spec import LoadSpec, load_spec, parse_spec
 from .load_summary import say_no_success, summary_lines, vocab_hint
-from .load_trace import Caps, read_trace
+from .load_trace import Caps, least_s, read_trace, replay_stream
 
 LONGEST_S = 9_999_999.0
 """Most that a specification takes as a time."""
@@ -89,10 +89,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--isl-cap", type=int, metavar="N", help="cut a trace's prompts to N tokens")
     add("--osl-cap", type=int, metavar="N", help="cut a trace's answers to N tokens")
     add("--speed", type=float, metavar="X", help="play a trace's times X times as fast (1)")
-    add("--timestamp-s", type=float, metavar="S", help="seconds of a trace's timestamp unit (1)")
-    add("--block-tokens", type=int, metavar="N", help="tokens of a block with a hash id (16)")
+    add("--think", metavar="T", help="pauses of a closed loop: keep, compress or none (keep)")
+    add("--think-factor", type=float, metavar="F", help="part of a pause that compress leaves")
+    add("--timestamp-s", type=float, metavar="S", help="seconds of a trace's timestamp unit")
+    add("--block-tokens", type=int, metavar="N", help="tokens of a block with a hash id")
     add("--num-prompts", type=int, metavar="N", help="requests (ten times the concurrency)")
     add("--warmup", type=int, metavar="N", help="requests before the window (the concurrency)")
+    add("--flush", metavar="PATH", help="POST this after the warm-up: empties the prefix cache")
     add("--seed", help="decides the prompts (a new one each run)")
     add("--vocab", metavar="LO:HI", help="token ids to draw from, HI excluded (300:4000)")
     add("--request", metavar="JSON", help='extra body fields ({"ignore_eos":true})')
@@ -143,7 +146,7 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
         stream = _replay(options)
         requests = stream["requests"]
         waves = warmup + (len(requests) if "concurrency" in options else 1)
-        window = max(request.get("at_s", 0.0) for request in requests)
+        window = least_s(requests, options.get("concurrency"))
     if "tools" in options and "chat" not in options:
         raise SpecError("--tools: are for chat requests; give --chat user too")
     chat = None
@@ -155,6 +158,7 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
         "url": options["url"],
         "endpoint": options.get("endpoint", path),
         **({} if chat is None else {"chat": chat}),
+        **({"flush": {"path": options["flush"]}} if "flush" in options else {}),
         "model": options["model"],
         "seed": options.get("seed", os.urandom(8).hex()),
         "vocab": _vocab(options.get("vocab", "300:4000")),
@@ -169,30 +173,59 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _replay(options: Dict[str, Any]) -> Dict[str, Any]:
+    closed = "concurrency" in options
+    for name, goes in (("speed", not closed), ("think", closed)):
+        if name in options and not goes:
+            loop = "without --concurrency" if closed else "with --concurrency"
+            raise SpecError(f"--{name}: goes {loop}; remove it")
     speed = options.get("speed", 1.0)
-    if not speed > 0:
+    if not 0 < speed < math.inf:
         raise SpecError(f"--speed: {speed} is refused: give more than 0")
-    caps = Caps(
-        options.get("isl_cap"),
-        options.get("osl_cap"),
-        options.get("num_prompts"),
-        options.get("timestamp_s", 1.0),
-        speed,
+    for name in ("isl_cap", "osl_cap", "num_prompts", "timestamp_s", "block_tokens"):
+        if name in options and not 0 < options[name] < math.inf:
+            given = name.replace("_", "-")
+            raise SpecError(f"--{given}: {options[name]} is refused: give more than 0")
+    trace = read_trace(
+        options["trace"],
+        Caps(
+            options.get("isl_cap"),
+            options.get("osl_cap"),
+            options.get("num_prompts"),
+            options.get("timestamp_s"),
+            speed,
+            _think(options) if closed else 0.0,
+            options.get("block_tokens"),
+        ),
     )
-    requests = read_trace(options["trace"], caps)
-    if "concurrency" not in options and not all("at_s" in request for request in requests):
+    if not closed and not all("at_s" in request for request in trace.requests):
         raise SpecError("--trace: not every request has a time; give --concurrency")
-    stream = {"name": "main", "kind": "replay", "requests": requests}
-    stream["block_tokens"] = options.get("block_tokens", 16)
-    if "concurrency" in options:
-        stream["concurrency"] = options["concurrency"]
-    return stream
+    return replay_stream(trace, os.path.basename(options["trace"]), options.get("concurrency"))
+
+
+def _think(options: Dict[str, Any]) -> float:
+    """Return what a pause is multiplied by."""
+    think, factor = options.get("think", "keep"), options.get("think_factor")
+    if think not in ("keep", "compress", "none"):
+        raise SpecError(f"--think: {think} is refused: give keep, compress or none")
+    if (factor is not None) != (think == "compress"):
+        raise SpecError("--think-factor: goes with --think compress, and only with that")
+    if factor is not None and not 0 < factor < 1:
+        raise SpecError(f"--think-factor: {factor} is refused: give more than 0 and less than 1")
+    return {"keep": 1.0, "none": 0.0}.get(think, factor or 0.0)
 
 
 # Options of one kind of load, and what they are refused with where another one is asked for.
 _ONLY = {
     "rate": ("arrivals", "burstiness"),
-    "trace": ("isl_cap", "osl_cap", "speed", "timestamp_s", "block_tokens"),
+    "trace": (
+        "isl_cap",
+        "osl_cap",
+        "speed",
+        "think",
+        "think_factor",
+        "timestamp_s",
+        "block_tokens",
+    ),
 }
 _NEVER = {
     "rate": ("concurrency", "min_window", "prefix_share", "trace"),

@@ -16,6 +16,7 @@ class Call:
     """One request: prepared bytes, then the times (monotonic ns) and bytes of what happened.
 
     `outcome`: complete, cut, refused, timeout, protocol or aborted; `detail` says it for people.
+    `timed`: `scheduled_ns` is a time of the load's plan, not the end of the request before.
     """
 
     __slots__ = (
@@ -33,6 +34,7 @@ class Call:
         "response",
         "scheduled_ns",
         "sent_ns",
+        "timed",
     )
 
     def __init__(
@@ -46,6 +48,7 @@ class Call:
         self.osl = recorded[index].osl if recorded else lane.stream.osl
         self.payload = payload
         self.scheduled_ns = scheduled_ns
+        self.timed = not lane.closed
         self.connected_ns: Optional[int] = None
         self.sent_ns: Optional[int] = None
         self.ended_ns = 0
@@ -113,7 +116,14 @@ class Lane:
         call_id, payload = self._ready.pop(index)
         self.issued += 1
         self.inflight += 1
-        return Call(self, call_id, payload, scheduled_ns, index)
+        call = Call(self, call_id, payload, scheduled_ns, index)
+        call.timed = call.timed or (before is not None and self.pause_ns(before) > 0)
+        return call
+
+    def pause_ns(self, before: Call) -> int:
+        """Return how long after the end of `before` the next turn of its conversation is due."""
+        turn = self._follows.get(before.index)
+        return 0 if turn is None else round(self.stream.recorded[turn].think_s * 1e9)
 
     def ended(self, good: bool) -> None:
         """Note that a request ended."""

@@ -8,6 +8,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .load_call import Call, Lane
+from .load_late import ask_for_stamps
 
 CONNECT_S = 5.0
 LINGER_S = 0.02
@@ -58,6 +59,7 @@ class Pool:
         sock = socket.socket(self._family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            ask_for_stamps(sock)
             code = sock.connect_ex(self._address)
             if code not in (0, errno.EINPROGRESS):
                 raise OSError(code, os.strerror(code))

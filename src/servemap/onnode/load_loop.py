@@ -6,6 +6,7 @@ interprets only the framing that shows where a response ends. Linux only, as epo
 
 import errno
 import gc
+import heapq
 import select
 import time
 from collections import deque
@@ -14,6 +15,8 @@ from typing import Callable, Deque, List, NamedTuple, Optional, Set, Tuple, Unio
 from .load_call import AHEAD_S, Call, Lane
 from .load_conn import MAX_EVENTS, Address, Conn, Pool
 from .load_http import FramingError
+from .load_keep import Keep
+from .load_late import ROOM, Lateness, late_ns, waited_s
 
 READ_SIZE = 65536
 # Requests started between two looks at the sockets, so that a burst of sends does not delay reads.
@@ -29,6 +32,7 @@ Read = Tuple[Conn, Union[bytes, OSError], int]
 class Window(NamedTuple):
     """What a window brought: times in monotonic ns.
 
+    `waited_s`: time without a core though there was work, None where the kernel does not tell.
     `stopped`: why it ended early, or None. `keep_alive`: whether the server really keeps its
     connections open after a response, as far as this window showed.
     """
@@ -37,7 +41,9 @@ class Window(NamedTuple):
     start_ns: int
     end_ns: int
     cpu_s: float
+    waited_s: Optional[float]
     max_lag_ns: int
+    late: Lateness
     stopped: Optional[str]
     keep_alive: bool
 
@@ -66,9 +72,13 @@ class Loop:
         self._due: Deque[Tuple[Lane, int, Optional[Call]]] = deque()
         # What happens at set times, latest first: (ns, is it a send, lane).
         self._timeline: List[Tuple[int, bool, Lane]] = []
+        # Turns of conversations that wait for their time: (ns, tie, lane, turn before).
+        self._pauses: List[Tuple[int, int, Lane, Call]] = []
         self._start_ns = 0
         self._lag_ns = 0
+        self._late = Lateness()
         self._stopped: Optional[str] = None
+        self._keep = Keep()
 
     def run(self, linger: bool) -> Window:
         """Connect, start the clock, send everything, and return when the last request ended.
@@ -89,7 +99,7 @@ class Loop:
             self._pool.close()
 
     def _window(self) -> Window:
-        cpu = time.process_time()
+        waited, cpu = waited_s(), time.process_time()
         self._start_ns = now = time.monotonic_ns()
         for lane in self._lanes:
             if lane.closed:
@@ -106,7 +116,18 @@ class Loop:
             self._finish(conn, outcome, f"the client stopped: {self._stopped}")
         end = max([self._start_ns, *(call.ended_ns for call in self._calls)])
         cpu = time.process_time() - cpu
-        return Window(self._calls, self._start_ns, end, cpu, self._lag_ns, self._stopped, True)
+        after = waited_s()
+        return Window(
+            self._calls,
+            self._start_ns,
+            end,
+            cpu,
+            None if waited is None or after is None else after - waited,
+            self._lag_ns,
+            self._late,
+            self._stopped,
+            True,
+        )
 
     def _rounds(self) -> None:
         monotonic_ns, poll, conns = time.monotonic_ns, self._pool.epoll.poll, self._pool.conns
@@ -119,11 +140,12 @@ class Loop:
             if self._stopped:
                 return
             self._start_due()
-            if not (self._active or self._due or self._timeline):
+            if not (self._active or self._due or self._timeline or self._pauses):
                 return
             now = monotonic_ns()
             hungry = self._hungry(now)
-            wait = 0.0 if hungry else self._wait_s(now)
+            crowded = self._keep.crowded()
+            wait = 0.0 if hungry or crowded else self._wait_s(now)
             self._lag_ns = max(self._lag_ns, now - woken)
             ready = poll(wait, MAX_EVENTS)
             woken = monotonic_ns()
@@ -131,23 +153,35 @@ class Loop:
                 self._lag_ns = max(self._lag_ns, woken - now - int(wait * 1e9))
                 if hungry:
                     hungry.prepare()
+                elif crowded:
+                    self._keep.pack_one()
                 continue
             reads: List[Read] = []
+            late: Optional[int] = None
             writable: List[Conn] = []
             # All that is ready is read and stamped before any of it is looked at.
             for fd, event in ready:
                 conn = conns[fd]
                 if event & ~select.EPOLLOUT:
                     try:
-                        reads.append((conn, conn.recv(READ_SIZE), monotonic_ns()))
+                        if reads:
+                            reads.append((conn, conn.recv(READ_SIZE), monotonic_ns()))
+                        else:
+                            # The first was ready first; the others are at most so late, and later
+                            # by what reading those before them took.
+                            data, stamps, _, _ = conn.sock.recvmsg(READ_SIZE, ROOM)
+                            reads.append((conn, data, monotonic_ns()))
+                            late = late_ns(stamps)
                     except BlockingIOError:
                         continue
                     except OSError as error:
                         reads.append((conn, error, monotonic_ns()))
                 else:
                     writable.append(conn)
-            for conn, data, when in reads:
-                self._on_read(conn, data, when)
+            if late is not None:
+                self._late.add(late + reads[-1][2] - reads[0][2], len(reads))
+            for conn, got, when in reads:
+                self._on_read(conn, got, when)
             for conn in writable:
                 self._on_writable(conn)
 
@@ -160,6 +194,9 @@ class Loop:
                 due.append((lane, due_ns, None))
             else:
                 self._pool.expect(lane)
+        while self._pauses and self._pauses[0][0] <= time.monotonic_ns():
+            due_ns, _, lane, turn = heapq.heappop(self._pauses)
+            due.append((lane, due_ns, turn))
         for _ in range(min(BURST, len(due))):
             lane, scheduled_ns, before = due.popleft()
             if lane.has_next(before) or self._another_wave(lane):
@@ -184,10 +221,16 @@ class Loop:
     def _wait_s(self, now: int) -> float:
         if self._due:
             return 0.0
-        if not self._timeline:
+        if not (self._timeline or self._pauses):
             return TICK_S
+        next_ns = min(
+            [
+                *(entry[0] for entry in self._timeline[-1:]),
+                *(entry[0] for entry in self._pauses[:1]),
+            ]
+        )
         # epoll rounds up to whole milliseconds; the last one is spent polling.
-        return max(0.0, min(TICK_S, (self._timeline[-1][0] - now) / 1e9 - 0.001))
+        return max(0.0, min(TICK_S, (next_ns - now) / 1e9 - 0.001))
 
     def _tick(self, now: int) -> None:
         for conn in list(self._active):
@@ -303,10 +346,15 @@ class Loop:
     def _end_call(self, call: Call, outcome: str, detail: str, when: int) -> None:
         call.outcome, call.detail, call.ended_ns = outcome, detail, when
         call.payload = b""
+        self._keep.add(call.response)
         lane = call.lane
         lane.ended(outcome == "complete" and call.response.status == 200)
         if lane.closed:
-            self._due.append((lane, when, call))
+            pause_ns = lane.pause_ns(call)
+            if pause_ns:
+                heapq.heappush(self._pauses, (when + pause_ns, id(call), lane, call))
+            else:
+                self._due.append((lane, when, call))
 
 
 def _said(error: OSError) -> str:

@@ -86,7 +86,7 @@ class Prompts:
 
     def replayed(self, ordinal: int, request: Recorded, block_tokens: int) -> List[str]:
         """Return the prompt of a recorded request: alike where the recorded ones were alike."""
-        if request.conversation is not None:
+        if request.conversation is not None and not request.blocks:
             draw = random.Random(f"{self.seed}/conversation/{request.conversation}")
             return draw.choices(self.words, k=request.isl)
         words: List[str] = []

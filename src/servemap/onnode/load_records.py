@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from .load_alike import Alike
 from .load_call import Call
 from .load_sse import STRAY, Event, parse_events
 
@@ -50,6 +51,7 @@ def build_record(call: Call, segment: str, warmup: bool, epoch_ns: int) -> Json:
         epoch_ns: what turns this process's monotonic ns into epoch ns.
     """
     response = call.response
+    response.unpack()
     events: List[Event] = []
     streamed = response.status == 200 and "json" not in response.content_type
     if streamed:
@@ -97,7 +99,12 @@ def read_events(events: List[Event]) -> Reading:
     timings: Optional[Json] = None
     error: Optional[Tuple[str, str]] = None
     hidden = False
+    alike = Alike()
     for event in events:
+        if not event.name and alike.repeats(event.data):
+            kinds.append(alike.kind)
+            tokens.append(None)
+            continue
         count: Optional[int] = None
         if event.data.strip() == "[DONE]":
             kind = "d"
@@ -110,13 +117,17 @@ def read_events(events: List[Event]) -> Reading:
             else:
                 kind = _kind(chunk)
                 error = error or _bad_count(event.data, chunk)
-                usage = _usage(chunk) or usage
+                counted = _usage(chunk)
+                usage = counted or usage
                 count = _whole((_object(chunk.get("usage")) or {}).get("completion_tokens"))
                 ending = _finish_reason(chunk)
                 if ending is None and kind == "r":
                     hidden = hidden or _blank(chunk) or bool(count)
                 finish = ending or finish
-                timings = _object(chunk.get("timings")) or timings
+                timed = _object(chunk.get("timings"))
+                timings = timed or timings
+                if kind in "tk" and not (event.name or counted or ending or timed):
+                    alike.learn(event.data, kind)
         kinds.append(kind)
         tokens.append(count)
     return Reading("".join(kinds), tokens, usage, finish, timings, error, hidden)

@@ -13,7 +13,9 @@ from .load_call import Lane, prepare_all
 from .load_chat import Chat, measure_sizing, shortest, sizing_words, words_for
 from .load_clock import take_anchor
 from .load_conn import Address
+from .load_flush import empty_cache, why_kept
 from .load_lanes import make_lanes, renderer
+from .load_late import Lateness
 from .load_loop import Loop, Window
 from .load_output import RequestLog, WriteError, write_json
 from .load_prompts import Target
@@ -41,6 +43,7 @@ class Run:
         self.lags_s: List[float] = []
         self._spec = spec
         self._target = target
+        self._api_key = api_key
         self._out = out
         self._anchor = take_anchor()
         self._deadline_ns = self._anchor.mono_ns + int(spec.case_timeout_s * 1e9)
@@ -49,10 +52,15 @@ class Run:
         self._reasons: List[str] = []
         self._segments: List[Dict[str, Any]] = []
         self._warmup: Optional[Dict[str, int]] = None
+        self._flushes: List[Dict[str, Any]] = []
+        self._flush_before = flushed(spec)
         self._counts = dict.fromkeys(("sent", "ok", "failed", "timed_out", "retried"), 0)
         self.errors: Dict[str, Tuple[int, str]] = {}
         self._cpu_s = 0.0
         self._max_lag_ns = 0
+        self._late = Lateness()
+        self._waited_s: Optional[float] = 0.0
+        self._cpu_share = 0.0
         self._render = renderer(spec, target, api_key)
         self._words: Dict[int, int] = {}
         self._sizing: Optional[Dict[str, float]] = None
@@ -102,6 +110,8 @@ class Run:
         # Timed requests first: they are the ones that must not be made while the clock runs.
         prepare_all(sorted(lanes, key=lambda lane: lane.closed), PREPARED_BYTES)
         if self._spec.warmup is not None:
+            if not self._empty_cache(self._spec.warmup):
+                return
             window = self._window(address, self._spec.warmup, 0)
             statuses = self._record(log, window, self._spec.warmup, warmup=True)
             self._warmup = {
@@ -111,12 +121,13 @@ class Run:
                 "failed": len(statuses) - statuses.count("ok"),
             }
         for segment in self._spec.segments:
-            if self._reasons or self._signal:
+            if self._reasons or self._signal or not self._empty_cache(segment):
                 return
             window = self._window(address, segment, int(self._spec.min_window_s * 1e9))
             disturbed = any(lane.closed for lane in self._lanes[segment.name])
             self._cpu_s += window.cpu_s
             self._max_lag_ns = max(self._max_lag_ns, window.max_lag_ns)
+            self._weigh(window)
             self._segments.append(
                 {
                     "name": segment.name,
@@ -136,6 +147,25 @@ class Run:
             )
             self._record(log, window, segment, warmup=False)
 
+    def _empty_cache(self, segment: Segment) -> bool:
+        """Empty the server's prefix cache if that is due before `segment`; False if it failed."""
+        flush = self._spec.flush
+        if flush is None or segment.name not in self._flush_before:
+            return True
+        done = empty_cache(
+            segment.name,
+            self._target.authority,
+            flush,
+            self._api_key,
+            self._deadline_ns / 1e9,
+            lambda: self._signal,
+            self._anchor.epoch_ns,
+        )
+        self._flushes.append(done)
+        problem = why_kept(done)
+        self._reasons += [] if problem is None else [problem]
+        return problem is None
+
     def _window(self, address: Address, segment: Segment, min_window_ns: int) -> Window:
         window = Loop(
             address,
@@ -151,6 +181,16 @@ class Run:
             self._reasons.append(window.stopped)
         return window
 
+    def _weigh(self, window: Window) -> None:
+        """Add up what tells whether this client kept up."""
+        self._late.merge(window.late)
+        if self._waited_s is not None:
+            waited = window.waited_s
+            self._waited_s = None if waited is None else self._waited_s + waited
+        if window.end_ns > window.start_ns:
+            share = window.cpu_s * 1e9 / (window.end_ns - window.start_ns)
+            self._cpu_share = max(self._cpu_share, share)
+
     def _record(self, log: RequestLog, window: Window, segment: Segment, warmup: bool) -> List[str]:
         """Write the window's requests; returns their statuses."""
         statuses: List[str] = []
@@ -163,10 +203,10 @@ class Run:
             log.write(record)
             statuses.append(record["status"])
             if not warmup:
-                self._count(record, call.lane.closed)
+                self._count(record, call.timed)
         return statuses
 
-    def _count(self, record: Dict[str, Any], closed: bool) -> None:
+    def _count(self, record: Dict[str, Any], timed: bool) -> None:
         self._counts[record["status"]] += 1
         self._counts["sent"] += record["sent_ns"] is not None
         self._counts["retried"] += record["attempts"] > 1
@@ -174,7 +214,7 @@ class Run:
             kind = record["error"]["class"]
             count, message = self.errors.get(kind, (0, record["error"]["message"]))
             self.errors[kind] = (count + 1, message)
-        if not closed and record["sent_ns"] is not None:
+        if timed and record["sent_ns"] is not None:
             self.lags_s.append((record["sent_ns"] - record["scheduled_ns"]) / 1e9)
         figure = figures(record)
         if figure is not None:
@@ -198,8 +238,14 @@ class Run:
             "warmup": self._warmup,
             "counts": {"planned": planned, **self._counts},
             **({} if self._sizing is None else {"sizing": self._sizing}),
+            **({} if self._spec.flush is None else {"flushes": self._flushes}),
             "cpu_s": round(self._cpu_s, 6),
             "max_lag_ms": round(self._max_lag_ns / 1e6, 3),
+            # Of the busiest segment, start and end of the program left out.
+            "window_cpu_share": round(self._cpu_share, 4),
+            "late_ms": self._late.figures(),
+            # Time in the segments in which it had work and no core.
+            "waited_s": None if self._waited_s is None else round(self._waited_s, 6),
             "clock": {
                 "wall_ns": self._anchor.wall_ns,
                 "mono_ns": self._anchor.mono_ns,
@@ -245,6 +291,19 @@ class Run:
             for lane in self._lanes[self._spec.warmup.name]:
                 least = max(lane.stream.isl, shortest(sizing, chat))
                 self._words[lane.stream.isl], lane.isl = words_for(sizing, chat, least)
+
+
+def flushed(spec: LoadSpec) -> Tuple[str, ...]:
+    """Return the segments before which the prefix cache is emptied.
+
+    Every measured one; but where the warm-up brings a shared prefix in, only the warm-up itself:
+    a later flush would take the prefix out again.
+    """
+    if spec.flush is None:
+        return ()
+    if spec.warmup is not None and any(stream.prefix for stream in spec.warmup.streams):
+        return (spec.warmup.name,)
+    return tuple(segment.name for segment in spec.segments)
 
 
 def find_address(target: Target) -> Tuple[Optional[Address], str]:

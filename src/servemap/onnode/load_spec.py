@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from .checked import MAX_COUNT, Table, number, read_json, refuse, seconds
 from .load_arrivals import PROCESSES, arrivals
 from .load_chat import Chat, parse_chat
+from .load_flush import Flush, parse_flush
 
 SCHEMA = 1
 RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stream", "n")
@@ -18,13 +19,15 @@ RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens"
 class Recorded(NamedTuple):
     """One request of a replay: lengths in tokens, and by what its prompt is like others.
 
-    Prompts of one `conversation` begin alike; `blocks` name the prompt's leading blocks.
+    `blocks` name the prompt's leading blocks; without them the prompts of one `conversation` begin
+    alike. `think_s` is the pause between the end of the turn before and this one.
     """
 
     isl: int
     osl: int
     conversation: Optional[str]
     blocks: Tuple[int, ...]
+    think_s: float = 0.0
 
 
 class Stream(NamedTuple):
@@ -74,6 +77,7 @@ class LoadSpec(NamedTuple):
     min_window_s: float
     segments: Tuple[Segment, ...]
     chat: Optional[Chat] = None
+    flush: Optional[Flush] = None
 
 
 def load_spec(path: str) -> LoadSpec:
@@ -101,6 +105,7 @@ def parse_spec(raw: Any) -> LoadSpec:
         min_window_s=top.number("min_window_s", 0),
         segments=(),
         chat=parse_chat(top.get("chat")),
+        flush=parse_flush(top.get("flush")),
     )
     spec = spec._replace(segments=_segments(top.get("segments"), spec.seed))
     top.finish()
@@ -247,7 +252,13 @@ def _rate(table: Table, name: str, seed: str) -> Stream:
 
 
 def _replay(table: Table, name: str) -> Stream:
-    """Read a stream of recorded requests: at their times, or in a closed loop if `concurrency`."""
+    """Read a stream of recorded requests: at their times, or in a closed loop if `concurrency`.
+
+    `trace` says where they come from; it is only kept.
+    """
+    about = table.get("trace", {})
+    if not isinstance(about, dict):
+        refuse(table.key("trace"), about, "give an object")
     raw = table.get("requests")
     if not isinstance(raw, list) or not raw:
         refuse(table.key("requests"), raw, "give a list with at least one request")
@@ -259,6 +270,8 @@ def _replay(table: Table, name: str) -> Stream:
         times = tuple(at_s for at_s, _ in rows if at_s is not None)
         if len(times) < len(rows):
             refuse(table.key("requests"), "at_s", "give each its time, or the stream a concurrency")
+        if any(row.think_s for _, row in rows):
+            refuse(table.key("requests"), "think_s", "pauses are of a closed loop; remove them")
     return Stream(
         name=name,
         kind="replay",
@@ -278,7 +291,11 @@ def _recorded(table: Table) -> Tuple[Optional[float], Recorded]:
     if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
         refuse(table.key("blocks"), blocks, "give a list of whole numbers")
     row = Recorded(
-        table.whole("isl"), table.whole("osl"), table.optional_text("conversation"), tuple(blocks)
+        table.whole("isl"),
+        table.whole("osl"),
+        table.optional_text("conversation"),
+        tuple(blocks),
+        table.number("think_s", 0),
     )
     table.finish()
     return None if at_s is None else seconds(at_s, table.key("at_s")), row

@@ -1,7 +1,7 @@
 """Server-sent events (WHATWG HTML, 9.2): from body pieces with times to events with times."""
 
 import re
-from typing import List, NamedTuple
+from typing import Iterator, List, NamedTuple, Tuple
 
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 _LINE = re.compile(rb"\r\n|\n|\r")
@@ -35,16 +35,32 @@ def parse_events(pieces: List[bytes], times: List[int], complete: bool) -> List[
     events: List[Event] = []
     piece, reached = 0, len(pieces[0]) if pieces else 0
     start = 3 if body.startswith(b"\xef\xbb\xbf") else 0
-    for match in _BLANK.finditer(body, start):
-        end = match.end()
+    for stop, end in _blanks(body, start):
         while reached < end:
             piece += 1
             reached += len(pieces[piece])
-        _append(events, times[piece], body[start : match.start()])
+        block = body[start:stop]
+        if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
+            # Nearly all events: one line of data.
+            events.append(Event(times[piece], "", block[6:].decode("utf-8", "replace")))
+        else:
+            _append(events, times[piece], block)
         start = end
     if complete and start < len(body):
         _append(events, times[-1], body[start:])
     return events
+
+
+def _blanks(body: bytes, start: int) -> Iterator[Tuple[int, int]]:
+    """Give the places of the blank lines: where the block before ends, where the next begins."""
+    if b"\r" in body:
+        for match in _BLANK.finditer(body, start):
+            yield match.span()
+        return
+    stop = body.find(b"\n\n", start)
+    while stop >= 0:
+        yield stop, stop + 2
+        stop = body.find(b"\n\n", stop + 2)
 
 
 def _append(events: List[Event], t_ns: int, block: bytes) -> None:

@@ -25,6 +25,7 @@ from .ref_script import Answer, Script, choose, under_load
 READ_SIZE = 65536
 BACKLOG = 4096
 TICK_S = 0.1
+FLUSHES = ("/reset_prefix_cache", "/flush_cache")
 # epoll waits whole milliseconds; the last one before something is due is spent polling.
 SPIN_S = 0.001
 
@@ -144,7 +145,12 @@ class Server:
             return
         body, talk.data = talk.data[end + 4 : end + 4 + size], talk.data[end + 4 + size :]
         method, path = [*first.split(" "), "", ""][:2]
-        if method == "POST":
+        if method == "POST" and path.partition("?")[0] in FLUSHES:
+            self._cache = PrefixCache()
+            row = {"id": "flush", "path": path, "status": 200}
+            self._write({**row, "received_ns": now + self._anchor.epoch_ns})
+            self._send(talk, plain(200, {"success": True}))
+        elif method == "POST":
             self._ask(talk, path, headers, body, now)
         else:
             status, page = pages(self._script.model).get(path, (404, {"error": "no such page"}))

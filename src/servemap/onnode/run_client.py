@@ -32,6 +32,7 @@ from .end_loads import GRACE_S
 from .files import read_spec
 from .ident import Stat, mark_of
 from .load_clock import Anchor, take_anchor
+from .load_flush import empty_cache, why_kept
 from .load_output import WriteError, write_json
 from .load_prompts import parse_target
 from .load_run import SIGNALS, Run
@@ -69,6 +70,7 @@ class Job:
         self._signal: Optional[str] = None
         self._reasons: List[str] = []
         self._warmup: Optional[Json] = None
+        self._flushes: List[Json] = []
         self._probed: Json = {}
         self._exit: Optional[int] = None
         self._lines = Lines(out, self._anchor.epoch_ns, client.marks)
@@ -78,7 +80,7 @@ class Job:
         """Warm up, ask the client who it is, run it; raises WriteError."""
         kept = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         try:
-            for step in (self._warm_up, self._ask, self._run):
+            for step in (self._warm_up, self._ask, self._empty_cache, self._run):
                 if not self._reasons:
                     step()
                 if self._signal and self._signal not in self._reasons:
@@ -104,7 +106,7 @@ class Job:
         folder = os.path.join(self._out, "warmup")
         os.makedirs(folder, exist_ok=True)
         run = Run(
-            spec._replace(segments=(spec.warmup,), warmup=None),
+            spec._replace(segments=(spec.warmup,), warmup=None, flush=None),
             parse_target(spec.url, spec.endpoint),
             None,
             folder,
@@ -148,6 +150,24 @@ class Job:
         except (ValueError, TypeError, RecursionError):
             words = complaint[:PROBE_WORDS] or "no answer"
             self._missing("is not in the environment of %s: %s" % (client.probe[0], words))
+
+    def _empty_cache(self) -> None:
+        """Empty the server's prefix cache, if the case asks for it."""
+        spec = self._spec
+        if spec.flush is None:
+            return
+        done = empty_cache(
+            "main",
+            parse_target(spec.url, spec.endpoint).authority,
+            spec.flush,
+            None,
+            self._deadline_s,
+            lambda: self._signal,
+            self._anchor.epoch_ns,
+        )
+        self._flushes.append(done)
+        problem = why_kept(done)
+        self._reasons += [] if problem is None else [problem]
 
     def _missing(self, what: str) -> None:
         """Note that there is no such client, in the form of an error for people."""
@@ -216,6 +236,7 @@ class Job:
             "python": platform.python_version(),
             "segments": [],
             "warmup": self._warmup,
+            **({} if self._spec.flush is None else {"flushes": self._flushes}),
             "counts": None,
             "cpu_s": round(usage.ru_utime + usage.ru_stime, 6),
             "max_lag_ms": None,

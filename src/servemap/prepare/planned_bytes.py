@@ -18,15 +18,19 @@ from servemap.model.cases import (
     FixedCase,
     PrefixCase,
     RateCase,
+    ReplayCase,
     SearchCase,
 )
 from servemap.model.curves import arrivals_at, points_of, whole_waves
 from servemap.model.plan import Plan
+from servemap.model.replay import trace_here
 from servemap.prepare.needs import needs
 
 REQUEST_BYTES = 800
 TOKEN_BYTES = 35
 TOKENS_PER_S = 200.0
+RECORDED_BYTES = 120
+"""Of a recorded request of a replay, or one of its hash ids, in the load's specification."""
 DERIVED_SHARE = 0.6
 LOG_BYTES = 20_000_000
 """Log of one server start on one node, and the small files beside it."""
@@ -55,6 +59,13 @@ def case_bytes(case: CaseSpec, per_k: int) -> float:
         return case.max_probes * _probe_bytes(case, tokens(case.osl, per_k))
     if isinstance(case, CurveCase):
         return sum(case_bytes(point, per_k) for point in points_of(case))
+    if isinstance(case, ReplayCase):
+        trace = trace_here(case, per_k)
+        if trace is None:
+            return 0.0
+        rows = trace.requests
+        recorded = RECORDED_BYTES * (len(rows) + sum(len(row.get("blocks", ())) for row in rows))
+        return recorded + sum(stream_bytes(row["osl"], 1, 1, 0) for row in rows)
     back, inject = case.background, case.inject
     control = stream_bytes(
         tokens(back.osl, per_k),

@@ -128,6 +128,7 @@ _FLAG_MEANINGS = {
     "hidden_first_tokens": "the first event holds many tokens: TTFT includes them, TPOT is null",
     "first_token_not_visible": "no event showed the token: TTFT is an upper bound",
     "no_usage": "the server sent no token counts",
+    "reasoning_count_contradicted": "more reasoning came than the server counted: not known",
     "prompt_tokens_differ": "the server counted another prompt length than was asked",
     "output_tokens_as_asked": "the client counts no tokens: what was asked for stands",
     "output_tokens_of_own_tokenizer": "no token counts were sent: the client counted the text",

@@ -183,18 +183,37 @@ def _case_row(run: Run, row: Row, base: Row | None, name: str, label: Cell) -> l
     own = [r for r in run.rows if (r["variant"], r["case"]) == (row["variant"], row["case"])]
     concurrency = next((r["concurrency"] for r in own if r["concurrency"]), None)
     rate = next((r["rate_rps"] for r in own if r["rate_rps"]), None)
-    lengths = f"{plain(row['isl'])} / {plain(row['osl'])}"
+    lengths = _replayed(own) or f"{plain(row['isl'])} / {plain(row['osl'])}"
     fallback = row["lengths"] == "fallback"
     whole = row["n"] == row["planned"]
     tone: Tone = "" if whole else "warn" if row["n"] else "bad"
     return [
         Cell(name),
         Cell(lengths, "fallback" if fallback else "", "warn" if fallback else ""),
-        cell(concurrency) if rate is None else Cell(f"{rate:g}/s"),
+        _load(own, concurrency, rate),
         label,
         Cell(f"{row['n']}/{row['planned']}", tone=tone),
         *(_figure(row, base, figure, more) for _, figure, more in CASE_FIGURES),
     ]
+
+
+def _replayed(rows: list[Row]) -> str | None:
+    """Return the mean lengths of a replay's requests; None for a case of another kind."""
+    replays = [row for row in rows if row["kind"] == "replay"]
+    if not replays:
+        return None
+    for row in replays:
+        given = [row["input_tokens_planned"], row["output_tokens_planned"]]
+        if row["requests"] and None not in given:
+            return "trace, mean " + " / ".join(f"{total / row['requests']:.0f}" for total in given)
+    return "trace"
+
+
+def _load(rows: list[Row], concurrency: int | None, rate: float | None) -> Cell:
+    """Return how requests come: so many in flight, so many a second, or at a trace's times."""
+    if rate is None and concurrency is None and any(row["kind"] == "replay" for row in rows):
+        return Cell("its times")
+    return cell(concurrency) if rate is None else Cell(f"{rate:g}/s")
 
 
 def _figure(row: Row, base: Row | None, figure: str, more_is_better: bool) -> Cell:

@@ -41,6 +41,10 @@ def test_the_seeds_changes(before, after, percent):
     assert round(change_percent(before, after), 2) == percent
 
 
+def test_the_printed_change_lies_within_what_was_rounded():
+    assert change_percent(65.885, 109.725) < 66.55 < change_percent(65.875, 109.735)
+
+
 def test_no_change_from_nothing():
     assert change_percent(0.0, 1.0) is None
     assert change_percent(None, 1.0) is None

@@ -80,11 +80,22 @@ def test_others_on_busy_cores(
 
 
 @pytest.mark.parametrize("name", ["client.json", "load.json", "requests.jsonl"])
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"segments": 5, "clock": [1]}'])
 def test_damaged_raw_files_are_no_disturbance(tmp_path: Path, name: str, content: bytes) -> None:
     folder = build_repeat(tmp_path / "run", client={"max_lag_ms": 1.0})
     (folder / "attempts/001/raw" / name).write_bytes(content)
     assert judge(folder) == []
+
+
+def test_no_damage_to_the_facts_costs_the_attempt(tmp_path: Path) -> None:
+    folder = build_repeat(tmp_path / "run")
+    raw = folder / "attempts/001/raw"
+    (raw / "telemetry/head/proc.jsonl").write_bytes(b'{"t_ns": 1e999, "procs": 3}\n[]\n\xff')
+    (raw / "requests.jsonl").unlink()
+    (raw / "client.json").write_text('{"max_lag_ms": 400, "status": "ok"}')
+    judged = disturbances(parse_campaign(campaign()))
+    for facts in ({}, {"segments": [{"name": "main"}]}, {"segments": 5, "clock": 7}):
+        assert judged(raw, facts) == []
 
 
 def test_a_client_of_others_says_nothing_of_its_lag(tmp_path: Path) -> None:

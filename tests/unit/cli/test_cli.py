@@ -114,6 +114,14 @@ def test_a_plan_tells_of_the_patch_whose_source_is_not_here(servemap: Any) -> No
     assert said not in servemap("plan", "--configfile", "c.yaml")[1]
 
 
+def test_plan_says_that_a_warmup_is_expensive(servemap: Any) -> None:
+    case = {"id": "c", "isl": "32K", "osl": 1, "concurrency": 2, "warmup": "same"}
+    model = {"name": "m", "path": "m.gguf", "context": 65536}
+    Path("c.yaml").write_text(yaml.safe_dump(campaign(run="other", cases=[case], model=model)))
+    said = servemap("plan", "--configfile", "c.yaml")[1]
+    assert said.count("its warm-up (same) sends 2 prompts of 32768 tokens") == 1
+
+
 def test_plan_of_a_profile(servemap: Any) -> None:
     Path("c.yaml").write_text(yaml.safe_dump(campaign()))
     Path("site").mkdir()

@@ -24,12 +24,20 @@ def test_an_attached_server_is_read_only() -> None:
     endpoints = adapter.endpoints("http://10.0.0.1:8000/v1")
     assert endpoints.completions == "http://10.0.0.1:8000/v1/completions"
     assert endpoints.metrics == "http://10.0.0.1:8000/metrics"
-    assert (endpoints.cache_flush, endpoints.profile_start, endpoints.profile_stop) == (None,) * 3
-    assert Vllm().endpoints("http://10.0.0.1:8000").cache_flush is not None
+    assert (endpoints.profile_start, endpoints.profile_stop) == (None, None)
     assert not hasattr(adapter, "argv")
     assert not adapter.capabilities.torch_profile.available
     info = AttachedServer(LlamaCpp()).endpoints("http://10.0.0.1:8000").info
     assert info == {"props": "http://10.0.0.1:8000/props"}
+
+
+def test_only_the_prefix_cache_of_an_attached_server_may_be_emptied() -> None:
+    adapter = AttachedServer(Vllm())
+    flush = adapter.endpoints("http://10.0.0.1:8000/v1").cache_flush
+    assert flush == "http://10.0.0.1:8000/reset_prefix_cache?reset_external=true"
+    # How it was started is not known, so the campaign's variables say nothing.
+    assert adapter.cache_flush({"VLLM_SERVER_DEV_MODE": "0"}).available
+    assert not AttachedServer(LlamaCpp()).cache_flush({}).available
 
 
 def test_read_back_of_an_attached_server_needs_no_log() -> None:

@@ -191,6 +191,19 @@ def test_only_relaunched_repeats_ask_for_a_start_of_their_own(
     assert ensured.turns == [turn]
 
 
+@pytest.mark.parametrize(
+    ("engine", "path"),
+    [("vllm", "/reset_prefix_cache?reset_external=true"), ("sglang", "/flush_cache")],
+)
+def test_the_client_empties_the_cache_by_the_engines_own_call(
+    node: FakeNode, client: Client, ensured: Ensured, engine: str, path: str
+) -> None:
+    case = {"id": "c", "isl": 64, "osl": 8, "concurrency": 1, "cache": "flush"}
+    alone: dict[str, Any] = {"variables": [], "variants": [{"id": "baseline"}]}
+    run(fake_context(node, campaign(server={"engine": engine}, cases=[case], **alone)))
+    assert client.calls[0]["flush"] == {"path": path, "method": "POST"}
+
+
 def test_what_the_client_is_asked(context: Context, client: Client) -> None:
     run(context)
     run(context)

@@ -80,7 +80,7 @@ class Lab:
         (context.run_dir / ".session.json").write_text(json.dumps({"session": "s1"}))
         return context
 
-    def ensure(self, context: Context, variant: str) -> Served:
+    def ensure(self, context: Context, variant: str, turn: int | None = None) -> Served:
         if self.ensured is not None:
             raise self.ensured
         return Served(self.url, "f", None, "vllm", None, {"worker": [os.getpid()]}, True)

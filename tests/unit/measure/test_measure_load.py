@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.measure.load import fallback_case, fallback_reason, load_spec
+from servemap.measure.load import fallback_case, fallback_reason, load_spec, warmup_note
 from servemap.measure.setup import load_context
 from servemap.model.errors import ConfigError
 from servemap.model.resolve import resolved_case
@@ -17,8 +17,9 @@ COUNT = st.integers(1, 500)
 WARMUP = st.sampled_from(["same", "short", "none"])
 
 
-def spec_of(case: dict[str, Any]) -> dict[str, Any]:
-    context = load_context(campaign(cases=[{"id": "c", **case}]))
+def spec_of(case: dict[str, Any], engine: str = "llamacpp") -> dict[str, Any]:
+    server = {"engine": engine}
+    context = load_context(campaign(server=server, cases=[{"id": "c", **case}]))
     resolved = resolved_case(context.plan.campaign, context.plan.cases["c"])
     spec = load_spec(
         resolved,
@@ -28,6 +29,7 @@ def spec_of(case: dict[str, Any]) -> dict[str, Any]:
         request={"ignore_eos": True},
         seed="s",
         load_id="x",
+        flush_path="/reset_prefix_cache",
     )
     assert parse_spec(spec).load_id == "x"
     return spec
@@ -157,3 +159,83 @@ def test_chat_cases(kind: str) -> None:
     assert (stream["kind"], stream["isl"], stream["num_prompts"]) == ("closed", 900, 3)
     with pytest.raises(ConfigError, match="a user must be among the roles"):
         spec_of({**case, "roles": ["system"]})
+
+
+@pytest.mark.parametrize("concurrency", [None, 2])
+@given(st.lists(st.tuples(COUNT, COUNT), min_size=1, max_size=5), WARMUP)
+def test_replays(concurrency: int | None, lengths: list[tuple[int, int]], warmup: str) -> None:
+    stream = {
+        "name": "main", "kind": "replay", "block_tokens": 16,
+        "trace": {"name": "t", "form": "servemap", "sha256": "0", "left_out": 0},
+        "requests": [{"isl": isl, "osl": osl, "at_s": 0.0} for isl, osl in lengths],
+        **({} if concurrency is None else {"concurrency": concurrency}),
+    }  # fmt: skip
+    case = {
+        "kind": "replay", "warmup": warmup, "concurrency": concurrency, "isl_cap": None,
+        "request_timeout_s": 9, "case_timeout_s": 99,
+    }  # fmt: skip
+    spec = load_spec(
+        case, url="http://h:1", endpoint="/v1/completions", model={"name": "m", "vocab": (3, 9)},
+        request={}, seed="s", load_id="x", replay=stream,
+    )  # fmt: skip
+    assert parse_spec(spec).segments[0].streams[0].num_prompts == len(lengths)
+    assert spec["segments"] == [{"name": "main", "streams": [stream]}]
+    middle = (len(lengths) - 1) // 2
+    isl, osl = (sorted(row[place] for row in lengths)[middle] for place in (0, 1))
+    assert spec["warmup"] == {
+        "none": None,
+        "same": {
+            "isl": isl, "osl": osl, "concurrency": concurrency or 1,
+            "num_prompts": concurrency or 1,
+        },
+        "short": {"isl": min(isl, 64), "osl": min(osl, 64), "concurrency": 1, "num_prompts": 1},
+    }[warmup]  # fmt: skip
+
+
+KINDS: list[dict[str, Any]] = [
+    {"isl": 9, "osl": 1, "concurrency": 2},
+    {"kind": "rate", "isl": 9, "osl": 1, "num_prompts": 2, "rate_rps": 1},
+    {"kind": "prefix", "isl": 9, "osl": 1, "concurrency": 1, "share": 0.5},
+    {"kind": "chat", "isl": 9, "osl": 1, "concurrency": 1},
+    {
+        "kind": "mixed",
+        "background": {"isl": 9, "osl": 3, "concurrency": 2},
+        "inject": {"isl": 9, "osl": 1, "after_s": 1},
+    },
+]
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_the_cache_is_emptied_where_a_case_asks(case: dict[str, Any]) -> None:
+    """What keeps it is specified as before the key was there, so nothing is measured again."""
+    assert "flush" not in spec_of(case)
+    assert spec_of({**case, "cache": "keep"}) == spec_of(case)
+    context = load_context(campaign(cases=[{"id": "c", **case}]))
+    assert "cache" not in resolved_case(context.plan.campaign, context.plan.cases["c"])
+    flushed = {"path": "/reset_prefix_cache", "method": "POST"}
+    assert spec_of({**case, "cache": "flush"}, engine="vllm") == {**spec_of(case), "flush": flushed}
+
+
+@pytest.mark.parametrize(
+    ("case", "sends"),
+    [
+        ({"warmup": "same"}, "16 prompts of 32768 tokens"),
+        ({"warmup": "same", "concurrency": 1}, "a prompt of 32768 tokens"),
+        ({"warmup": "same", "isl": "16K"}, "16 prompts of 16384 tokens"),
+        ({"warmup": "same", "isl": 16_383}, None),
+        ({"warmup": "short"}, None),
+        ({"warmup": "none"}, None),
+        ({"warmup": "same", "kind": "prefix", "share": 0.5}, "16 prompts of 32768 tokens"),
+        # It has no cheaper warm-up that brings the prefix in.
+        ({"warmup": "short", "kind": "prefix", "share": 0.5}, None),
+    ],
+)
+def test_a_warmup_of_long_prefills_is_said_when_it_is_planned(
+    case: dict[str, Any], sends: str | None
+) -> None:
+    whole = {"id": "c", "isl": "32K", "osl": 1, "concurrency": 16, **case}
+    model = {"name": "m", "path": "m.gguf", "context": 65536}
+    context = load_context(campaign(cases=[whole], model=model))
+    note = warmup_note("c", resolved_case(context.plan.campaign, context.plan.cases["c"]))
+    assert (note is None) == (sends is None)
+    assert note is None or note.startswith(f"case c: its warm-up (same) sends {sends} before")

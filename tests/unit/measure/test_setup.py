@@ -44,3 +44,67 @@ def test_so_is_a_variant_that_nobody_asked_to_start_yet() -> None:
 def test_of_an_attached_server_no_command_is_needed() -> None:
     server = {"engine": "vllm", "attach": "http://127.0.0.1:9", "args": {"port": 1}}
     assert load_context(campaign(server=server, **ALONE)).server("baseline").attach
+
+
+FLUSH: dict[str, Any] = {"id": "c", "isl": 64, "osl": 8, "concurrency": 1, "cache": "flush"}
+
+
+@pytest.mark.parametrize(
+    ("server", "node", "says"),
+    [
+        ({"engine": "llamacpp"}, {}, "no call that empties the prefix cache of all slots"),
+        (
+            {"engine": "llamacpp", "attach": "http://127.0.0.1:1"},
+            {},
+            "no call that empties the prefix cache of all slots",
+        ),
+        (
+            {"engine": "vllm", "env": {"VLLM_SERVER_DEV_MODE": "0"}},
+            {},
+            "only with VLLM_SERVER_DEV_MODE=1, and it is set to '0'",
+        ),
+        ({"engine": "vllm"}, {"VLLM_SERVER_DEV_MODE": " 00"}, "only with VLLM_SERVER_DEV_MODE=1"),
+    ],
+)
+def test_a_cache_that_nothing_empties_is_refused_when_it_is_planned(
+    server: dict[str, Any], node: dict[str, str], says: str
+) -> None:
+    nodes = [{"id": "n1", "env": node}]
+    with pytest.raises(ConfigError, match=says) as error:
+        load_context(campaign(server=server, nodes=nodes, cases=[FLUSH], **ALONE))
+    assert error.value.where == "cases.c.cache"
+    load_context(campaign(server=server, nodes=nodes, cases=[{**FLUSH, "cache": "keep"}], **ALONE))
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"engine": "sglang"},
+        {"engine": "vllm"},
+        {"engine": "vllm", "env": {"VLLM_SERVER_DEV_MODE": "1"}},
+        {"engine": "vllm", "attach": "http://127.0.0.1:1/v1"},
+    ],
+)
+def test_where_there_is_a_call_a_case_may_ask_for_it(server: dict[str, Any]) -> None:
+    context = load_context(campaign(server=server, cases=[FLUSH], **ALONE))
+    assert context.plan.cases["c"].cache == "flush"
+
+
+def test_only_what_is_planned_together_must_fit() -> None:
+    """The variant whose server has no call is in no phase with the case that needs one."""
+    keep = {**FLUSH, "id": "kept", "cache": "keep"}
+    load_context(
+        campaign(
+            server={"engine": "vllm"},
+            variables=[{"id": "mode", "keys": ["env.VLLM_SERVER_DEV_MODE"]}],
+            variants=[
+                {"id": "baseline"},
+                {"id": "plain", "variable": "mode", "set": {"env.VLLM_SERVER_DEV_MODE": "0"}},
+            ],
+            cases=[FLUSH, keep],
+            phases=[
+                {"id": "phase1", "variants": ["baseline"], "cases": ["c", "kept"]},
+                {"id": "phase2", "variants": ["plain"], "cases": ["kept"]},
+            ],
+        )
+    )

@@ -37,6 +37,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "cases (kind curve)": cases.CurveCase,
     "cases (kind search)": cases.SearchCase,
     "cases (kind prefix)": cases.PrefixCase,
+    "cases (kind replay)": cases.ReplayCase,
     "cases (kind chat)": cases.ChatCase,
     "cases (kind tools)": cases.ToolsCase,
     "cases (kind mixed)": cases.MixedCase,

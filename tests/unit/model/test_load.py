@@ -65,8 +65,8 @@ def test_the_minimal_campaign_is_one() -> None:
         (
             "cases.0.kind",
             "mixd",
-            "cases.c.kind: must be one of 'fixed', 'rate', 'chat', 'tools', 'prefix', 'mixed', "
-            "'curve', 'search' (value: 'mixd')",
+            "cases.c.kind: must be one of 'fixed', 'rate', 'chat', 'tools', 'prefix', 'replay', "
+            "'mixed', 'curve', 'search' (value: 'mixd')",
         ),
         (
             "cases",

@@ -191,7 +191,7 @@ def _(folder: Path) -> str:
     "A12",
     "vllm-project/vllm#57519, infiniflow/ragflow#19498",
     "10 tokens, an error event and [DONE]; the same at 0 and 1; a cut; a hang",
-    "failed, each with its class; partial tokens in no figure",
+    "failed, each with its class; partial tokens apart from all figures",
 )
 def _(folder: Path) -> str:
     said = []

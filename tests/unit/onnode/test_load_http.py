@@ -37,6 +37,31 @@ def test_chunked_body_is_the_same_however_it_is_cut(payloads, extension, trailer
     assert response.times == sorted(response.times)
 
 
+@given(
+    payloads=st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=8),
+    size_line=st.sampled_from([b"%x\r\n", b"%X\r\n", b"0%x\r\n", b"%x;a=b\r\n", b"%x \r\n"]),
+    odd=st.integers(0, 7),
+)
+def test_reads_of_one_whole_chunk_are_as_any_others(payloads, size_line, odd):
+    response = Response()
+    assert not response.feed(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", 0)
+    for number, payload in enumerate(payloads):
+        line = (size_line if number >= odd else b"%x\r\n") % len(payload)
+        assert not response.feed(line + payload + b"\r\n", number)
+        assert response.pieces[number:] == [payload]
+        assert response.times[number:] == [number]
+    assert response.feed(b"0\r\n\r\n", len(payloads))
+    assert not response.surplus
+
+
+@pytest.mark.parametrize("chunk", [b"3\r\nab\r\n\n", b"3\r\nabcd\r", b"3\r\nabc\n\r"])
+def test_a_whole_chunk_must_end_where_its_size_says(chunk):
+    response = Response()
+    response.feed(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", 0)
+    with pytest.raises(FramingError):
+        response.feed(chunk, 1)
+
+
 @given(body=st.binary(max_size=60), places=st.lists(st.integers(0, 300), max_size=20))
 def test_body_of_known_length(body, places):
     wire = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from servemap.analysis.checks.loads import streams
+from servemap.analysis.replay import lag_s, paused
 from servemap.analysis.requests import Request
 from servemap.analysis.verdict import Check, at_most
 from servemap.parsers.values import integer, mapping, number, sequence, text
@@ -65,20 +66,28 @@ def _seconds(edges: Mapping[str, Any]) -> float:
 def check_schedule(
     load: dict[str, Any], requests: Sequence[Request], limits: dict[str, float]
 ) -> list[Check]:
-    """Check that an open loop's requests were sent when they were due; no check for other loads.
+    """Check that requests with set times were sent when they were due; no check for other loads.
+
+    Those are an open loop's, and the turns of a replay that come after a pause.
 
     Args:
         load: the client's specification (load.json).
         requests: the measured requests.
         limits: limits by name.
     """
-    names = {text(stream.get("name")) for stream in streams(load) if stream.get("kind") == "rate"}
-    if not names:
+    names = {text(stream.get("name")) for stream in streams(load) if _open(stream)}
+    waited = {request.id for request, _ in paused(load, requests)}
+    if not names and not waited:
         return []
     lags = [
-        (r.sent_ns - r.scheduled_ns) / 1e6
+        lag * 1e3
         for r in requests
-        if r.stream in names and r.sent_ns is not None and r.scheduled_ns is not None
+        if (r.stream in names or r.id in waited) and (lag := lag_s(r)) is not None
     ]
     value = float(np.percentile(lags, 99)) if lags else None
     return [at_most("schedule_lag_p99_ms", value, lag_limit(requests, limits))]
+
+
+def _open(stream: dict[str, Any]) -> bool:
+    kind = stream.get("kind")
+    return kind == "rate" or (kind == "replay" and stream.get("concurrency") is None)

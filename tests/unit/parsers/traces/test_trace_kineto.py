@@ -288,7 +288,7 @@ def test_ranks_mixed_in_one_file_are_refused(tmp_path: Path) -> None:
     "data",
     [
         b"", b"   ", b"{}", b"[]", b"null", b"hello", b'{"a": 1', b"\x1f\x8b", b"\x28\xb5\x2f\xfd",
-        gzip.compress(b""), b'{"traceEvents": []}', b'{"traceEvents": [1, "x", null, []]}',
+        gzip.compress(b"", mtime=0), b'{"traceEvents": []}', b'{"traceEvents": [1, "x", null, []]}',
         b'{"traceEvents": [{"ph": "M", "name": "x"}]}', b'{"traceEvents": {"a": 1}}',
         b"[" * 100_000, b'{"traceEvents":' + b"[" * 100_000, b"[{},{},{}]", b"PK\x03\x04abc",
         b'{"traceEvents": [{"ph": "X", "ts": 1, "dur": "1"}]}',
