@@ -50,7 +50,7 @@ def measure(url: str, case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     try:
         launch_variant(context, "baseline", 1, Path("launch.json"))
         job = Job("baseline", "c", 1, 1)
-        meta = run_case(context, job, folder / "meta.json", judge_with({}))
+        meta = run_case(context, job, folder / "meta.json", judge=judge_with({}))
     finally:
         session.end(context, "the campaign ended", [])
         while session._run_lock:

@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from servemap.analysis.definitions import definitions
-from servemap.analysis.judge import Evidence, all_checks
+from servemap.analysis.judge import Evidence, all_checks, check_attempt
 from servemap.analysis.load_records import NO_REQUESTS, read_load
 from servemap.analysis.metrics import (
     CONTROL,
@@ -152,11 +152,14 @@ def _derive_search(
 ) -> _Derived:
     """Return what follows from a search: each probe is derived as a case of its own."""
     case = mapping(mapping(meta.get("spec")).get("case"))
+    status = text(meta.get("status")) or "of unknown status"
+    whole = status == "ok" or meta.get("cause") == DISTURBED
     parts: list[_Derived] = []
     probes: list[Probe] = []
     for segment in map(mapping, sequence(meta.get("segments"))):
         name = text(segment.get("name")) or ""
-        one = {**meta, "segments": [segment]}
+        # What disturbed one probe says nothing of the others.
+        one = {**meta, "segments": [segment], **({"status": "ok"} if whole else {})}
         own = Telemetry(
             [row for row in telemetry.rows if row.segment == name],
             [row for row in telemetry.coverages if row.segment == name],
@@ -172,11 +175,10 @@ def _derive_search(
         sum(part.requests.warmup_failed for part in parts),
         [row for part in parts for row in part.requests.skipped],
     )
-    status = text(meta.get("status"))
-    if status != "ok":
-        metrics = _unmeasured(meta, status or "of unknown status", _error_counts(requests))
+    if not whole:
+        metrics = _unmeasured(meta, status, _error_counts(requests))
         return _Derived(requests, telemetry, metrics)
-    checks = check_search(probes)
+    checks = [check_attempt(meta), *check_search(probes)]
     outcome, reasons = verdict(checks)
     skipped = {
         f"{probe.name}/{name}": said

@@ -40,8 +40,6 @@ def run_case(
 ) -> dict[str, Any]:
     """Measure one repeat and write its `meta.json`, also when it failed or was not run.
 
-    `disturbed` says of a load that went well what makes it worth another try.
-
     Returns the meta record. Bad luck of the server, the network or the load is recorded, not
     raised; what is raised is a fault of the controller itself, such as a full disk.
 
@@ -49,6 +47,7 @@ def run_case(
         context: the campaign.
         job: the repeat.
         output: where its `meta.json` is declared.
+        disturbed: says of a load that went well what makes it worth another try.
         judge: what says of a search's probe whether it met the SLO; other kinds need none.
 
     Raises:
@@ -89,7 +88,7 @@ def _measure(
         if case["kind"] == "search":
             if judge is None:
                 raise ValueError("a search needs a judge")
-            found = run_search(context, job, attempt, served, case, patience, judge)
+            found = run_search(context, job, attempt, served, case, patience, judge, disturbed)
             facts = {"server": _server(served), **found}
         else:
             load = start_load(context, job, attempt, served, case, patience)

@@ -22,8 +22,16 @@ from servemap.measure.load import flush_path, load_spec
 from servemap.measure.load_run import Collecting, end_collectors, look_at, start_collecting
 from servemap.measure.loads import Load
 from servemap.measure.own_record import on_head, own_record
-from servemap.measure.reasons import NO_SUCCESS, client_reasons, full_disks, server_reasons
+from servemap.measure.reasons import (
+    NO_SUCCESS,
+    Disturbed,
+    client_reasons,
+    full_disks,
+    server_reasons,
+    undisturbed,
+)
 from servemap.measure.record import Attempt
+from servemap.model.attempts import DISTURBED
 from servemap.model.curves import arrivals_at, whole_waves
 from servemap.model.search import (
     Bounds,
@@ -107,8 +115,11 @@ def run_search(
     case: dict[str, Any],
     patience: Patience,
     judge: Judge,
+    disturbed: Disturbed = undisturbed,
 ) -> dict[str, Any]:
     """Probe until the search has ended and return its outcome for the attempt's record.
+
+    A level that was invalid twice because a probe was `disturbed` fails it with that cause.
 
     Raises:
         OrphanedError: the controller died; the attempt stays open, and is closed by the next one.
@@ -131,7 +142,7 @@ def run_search(
         if busy is not None:
             probes[-1].reasons.append(f"{busy} of {probes[-1].name}")
             break
-    return searching.end(probes, step, time.monotonic() - begun)
+    return searching.end(probes, step, time.monotonic() - begun, disturbed)
 
 
 def _next(bounds: Bounds, probes: Sequence[Probe], elapsed_s: float) -> Step:
@@ -245,7 +256,9 @@ class _Searching:
         telemetry = self.attempt.raw / "telemetry"
         return clock_records(self.collecting.clocks, ends, self.context.plan.head, telemetry)
 
-    def end(self, probes: list[Probe], step: Step, seconds: float) -> dict[str, Any]:
+    def end(
+        self, probes: list[Probe], step: Step, seconds: float, disturbed: Disturbed
+    ) -> dict[str, Any]:
         """End the collectors and return what the attempt's record says of the search."""
         context, load_id = self.context, self.collecting.load_id
         begun = time.monotonic()
@@ -273,9 +286,19 @@ class _Searching:
         ]
         if reasons:
             reasons += full_disks(context, names)
+        disturbances = []
+        if not reasons and step.ended == "invalid":
+            files = ProbeFiles(self.attempt.folder, self.attempt.number, probes[-1].name)
+            facts = {
+                "segments": self._segments(probes[-1:], clock),
+                "clock": clock,
+                "collectors": records,
+            }
+            disturbances = disturbed(files.raw, facts)
         return {
-            "status": "failed" if reasons else "ok",
-            "reasons": reasons,
+            "status": "failed" if reasons or disturbances else "ok",
+            **({"cause": DISTURBED} if disturbances else {}),
+            "reasons": reasons or disturbances,
             "segments": self._segments(probes, clock),
             "counts": counts,
             "search": {

@@ -3,7 +3,7 @@
 import math
 
 from servemap.model.campaign import Campaign
-from servemap.model.cases import CaseSpec, CurveCase, FixedCase, RateCase
+from servemap.model.cases import CaseBase, CaseSpec, CurveCase, FixedCase, RateCase
 from servemap.model.errors import ConfigError
 
 LONGEST_ID = 64
@@ -37,12 +37,8 @@ def points_of(curve: CurveCase) -> list[CaseSpec]:
     Raises:
         ConfigError: the id of a point is too long.
     """
-    common = curve.model_dump(
-        include={
-            "isl", "osl", "repeats", "warmup", "request_timeout_s", "case_timeout_s", "expect",
-            "expected_s",
-        }
-    )  # fmt: skip
+    shared = {"isl", "osl", *CaseBase.model_fields} - {"id"}
+    common = curve.model_dump(include=shared)
     for level in [*curve.concurrencies, *curve.rates_rps]:
         if len(point_id(curve, level)) > LONGEST_ID:
             raise ConfigError(

@@ -1,7 +1,7 @@
 """A search against the reference server, whose answers slow down with load: what is recorded."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from servemap.measure.client import Look
 from servemap.measure.idle import await_idle, in_flight
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
-from servemap.model.attempts import read_records, state
+from servemap.model.attempts import DISTURBED, read_records, state
 from servemap.model.errors import OrphanedError
 from servemap.model.search import Judge, Judgement
 from servemap.report.render import render
@@ -57,7 +57,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 def context_of(monkeypatch: pytest.MonkeyPatch, url: str, **keys: Any) -> Context:
     """A campaign with one search, at a server that stands there already."""
     served = Served(url, "f", None, "llamacpp", "reference", {}, True)
-    monkeypatch.setattr(measuring, "ensure_server", lambda context, variant: served)
+    monkeypatch.setattr(measuring, "ensure_server", lambda *_: served)
     context = load_context(
         campaign(
             server={"engine": "llamacpp", "attach": url},
@@ -77,7 +77,7 @@ def context_of(monkeypatch: pytest.MonkeyPatch, url: str, **keys: Any) -> Contex
 def run(context: Context, judge: Judge | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Measure and derive; return meta.json and metrics.json."""
     folder = context.run_dir / "cases/baseline/s/r1"
-    meta = run_case(context, JOB, folder / "meta.json", judge or judge_with(LIMITS))
+    meta = run_case(context, JOB, folder / "meta.json", judge=judge or judge_with(LIMITS))
     derive_attempt(folder, {"limits": LIMITS})
     return meta, json.loads((folder / "metrics.json").read_text())
 
@@ -205,6 +205,22 @@ def test_an_invalid_probe_is_tried_again_and_then_ends_the_search(
     outcomes = [(p["level"], p["outcome"]) for p in meta["search"]["probes"]]
     assert outcomes == [(1, "met"), (2, "met"), (4, "invalid"), (4, "invalid")]
     assert (meta["status"], meta["search"]["ended"]) == ("ok", "invalid")
+    # Where another try may pass, it is made: the attempt has failed as any other that is disturbed.
+    seen: list[Path] = []
+
+    def disturbed(raw: Path, facts: Mapping[str, Any]) -> list[str]:
+        seen.append(raw)
+        return ["the load client was saturated"]
+
+    folder = context.run_dir / "cases/baseline/s/r1"
+    meta = run_case(context, JOB, folder / "meta.json", disturbed, judge)
+    assert (meta["status"], meta["cause"]) == ("failed", DISTURBED)
+    assert meta["reasons"] == ["the load client was saturated"]
+    assert [raw.name for raw in seen] == ["probe-04"]
+    derive_attempt(folder, {"limits": LIMITS})
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["verdict"] == "invalid"
+    assert metrics["search"]["within_slo"]["level"] == 4, "kept as evidence"
 
 
 def test_a_server_that_stays_busy_ends_the_search(
@@ -225,7 +241,7 @@ def test_a_killed_search_starts_again(url: str, monkeypatch: pytest.MonkeyPatch)
         raise OrphanedError
 
     with pytest.raises(OrphanedError):
-        run_case(context, JOB, folder / "meta.json", die)
+        run_case(context, JOB, folder / "meta.json", judge=die)
     assert (folder / "attempts/001/open.json").exists()
     meta, metrics = run(context)
     assert (meta["attempt"], meta["status"]) == (2, "ok")

@@ -6,6 +6,7 @@ import pytest
 
 from servemap.measure.setup import load_context
 from servemap.measure.status import planned_repeats
+from servemap.model.cases import CaseBase
 from servemap.model.errors import ConfigError
 from servemap.prepare.planned_bytes import case_bytes
 from tests.fakes import campaign
@@ -33,6 +34,17 @@ def test_a_curve_is_its_points() -> None:
     alone = {"id": "k-c4", "isl": 64, "osl": 8, "concurrency": 4}
     key = ("case", "baseline", "k-c4")
     assert plan.spec(*key) == planned(alone).spec(*key), "a point is the case that it stands for"
+
+
+def test_a_point_has_all_that_its_curve_says() -> None:
+    """Whatever every kind of case has holds for the points too."""
+    said = {"warmup": "none", "cache": "flush", "request_timeout_s": 7, "case_timeout_s": 8,
+            "expect": "failure", "expected_s": 9, "repeats": 2}  # fmt: skip
+    assert set(said) == set(CaseBase.model_fields) - {"id"}
+    server = {"engine": "vllm", "attach": "http://127.0.0.1:1"}
+    alone = {"variables": [], "variants": [{"id": "baseline"}], "server": server}
+    for case in planned({**CURVE, **said}, **alone).cases.values():
+        assert case.model_dump(include=set(said)) == said
 
 
 def test_a_phase_may_name_one_point() -> None:
