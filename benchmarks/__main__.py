@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import demo, dryrun, lab, ssh, trace
+from benchmarks import demo, dryrun, lab, metrics, ssh, trace
 
 RESULTS = Path(__file__).parent / "results"
 PARTS = {
@@ -21,6 +21,7 @@ PARTS = {
     "ssh": ssh.measure,
     "lab": lab.measure,
     "trace": trace.measure,
+    "metrics": metrics.measure,
 }
 
 
@@ -32,8 +33,10 @@ def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], l
         if ratio > dryrun.LIMIT:
             failures.append(f"dry run: {ratio} times a bare Snakefile, limit {dryrun.LIMIT}")
         return failures, remarks
-    if part in ("ssh", "lab", "trace"):
-        found = {"ssh": ssh.broken, "lab": lab.broken, "trace": trace.broken}[part](figures)
+    if part in ("ssh", "lab", "trace", "metrics"):
+        found = {
+            part.__name__.rpartition(".")[2]: part.broken for part in (ssh, lab, trace, metrics)
+        }[part](figures)
         # all machines share the cores of one with whatever else runs
         if max(figures["load_average"]) > cores:
             return failures, [f"{text}; not judged, load average is high" for text in found]

@@ -107,14 +107,17 @@ def _count(tokens: Ints, told: Ints, kinds: NDArray[np.uint8], counts: Ints, own
         return
     floor = owner[told] << _SPAN
     reached = np.maximum.accumulate(floor + counts[told])
-    earlier = np.concatenate(([0], reached[:-1]))
-    gain = reached - np.maximum(earlier, floor)
+    gain = reached.copy()
+    gain[1:] -= np.maximum(reached[:-1], floor[1:])
+    gain[0] -= floor[0]
     grew = gain > 0
     at, gain = told[grew], gain[grew]
     # The usage event states a total; it carries no token of its own, if there is a chunk before.
-    own = (kinds[at] != _USAGE) | begins(owner[at])
-    chunk = np.cumsum(own) - 1
-    tokens[at[own]] = np.bincount(chunk, gain).astype(np.int64)
+    own = kinds[at] != _USAGE
+    if not own.all():
+        own |= begins(owner[at])
+        gain = np.add.reduceat(gain, np.flatnonzero(own))
+    tokens[at[own]] = gain
 
 
 def _spread(

@@ -15,7 +15,7 @@ from servemap.analysis.metrics import (
     token_counts,
 )
 from servemap.analysis.requests import Requests
-from servemap.analysis.store import requests_table, telemetry_table, write_table
+from servemap.analysis.store import write_requests, write_telemetry
 from servemap.analysis.telemetry import Telemetry, engine_cache_hit_rate, read_telemetry
 from servemap.analysis.verdict import (
     Check,
@@ -69,10 +69,8 @@ def derive_attempt(repeat_dir: Path, options: dict[str, Any]) -> None:
         what = error.what if isinstance(error, ParseError) else f"{type(error).__name__}: {error}"
         derived = _Derived(NO_REQUESTS, _EMPTY_TELEMETRY, _failed(meta, what))
     attempt = integer(meta.get("attempt"))
-    requests = requests_table(derived.requests.rows)
-    write_table(repeat_dir / "requests.parquet", requests, attempt)
-    telemetry = telemetry_table(derived.telemetry.rows)
-    write_table(repeat_dir / "telemetry.parquet", telemetry, attempt)
+    write_requests(repeat_dir / "requests.parquet", derived.requests.rows, attempt)
+    write_telemetry(repeat_dir / "telemetry.parquet", derived.telemetry.rows, attempt)
     metrics = {**derived.metrics, "token": options.get("token", 0)}
     write_json_atomic(repeat_dir / "metrics.json", metrics)
 

@@ -8,7 +8,7 @@ it (a hole in a list, a number that is none) is read value by value instead, wit
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,23 +31,38 @@ _PLAIN_OR_NULL = _PLAIN + b"nul"
 _NO_COUNTS = b"null"
 
 
-class Fields(NamedTuple):
-    """What a line says of a request beside its events; any value may be anything."""
+# More tokens than any context holds is damage, not a count.
+MOST_TOKENS = 100_000_000
+_Int = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)] | None
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)] | None
 
-    id: Any = None
-    segment: Any = None
-    stream: Any = None
-    warmup: Any = None
-    isl: Any = None
-    osl: Any = None
-    scheduled_ns: Any = None
-    sent_ns: Any = None
-    last_ns: Any = None
-    status: Any = None
+
+class Usage(msgspec.Struct):
+    """The server's own counts, None where it gave none."""
+
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    cached_tokens: _Count = None
+    reasoning_tokens: _Count = None
+
+
+class Fields(msgspec.Struct):
+    """What a line says of a request beside its events, None where that is missing or damaged."""
+
+    id: str | None = None
+    segment: str | None = None
+    stream: str | None = None
+    warmup: bool | None = None
+    isl: _Int = None
+    osl: _Int = None
+    scheduled_ns: _Int = None
+    sent_ns: _Int = None
+    last_ns: _Int = None
+    status: str | None = None
     error: Any = None
-    http_status: Any = None
-    attempts: Any = None
-    usage: Any = None
+    http_status: _Int = None
+    attempts: _Int = None
+    usage: Usage | None = None
 
 
 class Events(NamedTuple):
@@ -69,22 +84,11 @@ class RawRequest(NamedTuple):
     events: Events
 
 
-class _Line(msgspec.Struct):
-    id: Any = None
-    segment: Any = None
-    stream: Any = None
-    warmup: Any = None
-    isl: Any = None
-    osl: Any = None
-    scheduled_ns: Any = None
-    sent_ns: Any = None
-    last_ns: Any = None
-    status: Any = None
-    error: Any = None
-    http_status: Any = None
-    attempts: Any = None
-    usage: Any = None
-    kinds: Any = None
+_WHOLE = ("isl", "osl", "scheduled_ns", "sent_ns", "last_ns", "http_status", "attempts")
+
+
+class _Line(Fields):
+    kinds: str = ""
     t_ns: msgspec.Raw = msgspec.Raw(b"[]")
     tokens: msgspec.Raw = msgspec.Raw(_NO_COUNTS)
 
@@ -109,20 +113,35 @@ def read_raw_requests(path: Path, skipped: list[Skipped]) -> Iterator[RawRequest
                 if record is not None:
                     yield of_record(JsonLine(number, record))
                 continue
-            fields = Fields(*(getattr(found, name) for name in Fields._fields))
-            yield RawRequest(number, fields, _events(found))
+            yield RawRequest(number, found, _events(found))
 
 
 def of_record(line: JsonLine) -> RawRequest:
-    """Return a request from its decoded record."""
+    """Return a request from its decoded record; a value that is not what it must be is missing."""
     value = line.value
-    fields = Fields(*(value.get(name) for name in Fields._fields))
+    usage = mapping(value.get("usage"))
+    whole = {name: integer(value.get(name)) for name in _WHOLE}
+    fields = Fields(
+        id=text(value.get("id")),
+        segment=text(value.get("segment")),
+        stream=text(value.get("stream")),
+        warmup=value.get("warmup") is True,
+        status=text(value.get("status")),
+        error=value.get("error"),
+        usage=Usage(*(_count(usage.get(name)) for name in Usage.__struct_fields__)),
+        **whole,
+    )
     events = _loose(value.get("t_ns"), value.get("kinds"), value.get("tokens"))
     return RawRequest(line.line, fields, events)
 
 
+def _count(value: Any) -> int | None:
+    count = integer(value)
+    return count if count is not None and 0 <= count <= MOST_TOKENS else None
+
+
 def _record(number: int, line: bytes, skipped: list[Skipped]) -> dict[str, Any] | None:
-    """Return the object of a line that msgspec refuses: NaN, lone surrogates, no JSON at all."""
+    """Return the object of a line that msgspec refuses: another type, NaN, no JSON at all."""
     try:
         value = json.loads(line, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
@@ -138,7 +157,7 @@ def _record(number: int, line: bytes, skipped: list[Skipped]) -> dict[str, Any] 
 def _events(line: _Line) -> Events:
     times, counts = bytes(line.t_ns), bytes(line.tokens)
     plain = not times.translate(None, _PLAIN) and not counts.translate(None, _PLAIN_OR_NULL)
-    if plain and isinstance(line.kinds, str) and line.kinds.isascii():
+    if plain and line.kinds.isascii():
         t_ns = _integers(times)
         t_ns[t_ns == _TOO_LARGE] = NO_TIME
         told = None if counts == _NO_COUNTS else _integers(counts.replace(b"null", b"-1"))

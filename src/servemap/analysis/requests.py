@@ -40,13 +40,13 @@ from servemap.analysis.raw_requests import (
     Fields,
     Ints,
     RawRequest,
+    Usage,
     error_text,
     of_record,
     read_raw_requests,
 )
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Skipped
-from servemap.parsers.values import integer, mapping, text
 from servemap.telemetry.clock import HEAD_TIMES, LoadTimes
 
 Floats = NDArray[np.float64]
@@ -64,13 +64,11 @@ FLAG_PROMPT = "prompt_tokens_differ"
 FLAG_BACKWARDS = "event_times_run_backwards"
 FLAG_AT_ONCE = "all_tokens_at_one_time"
 
-# More tokens than any context holds is damage, not a count.
-MOST_TOKENS = 100_000_000
-
 # Requests computed at once: arrays of some MB, which fit a cache and cost no memory to speak of.
-_BLOCK = 2048
+_BLOCK = 512
 
 _TEXT = ord("t")
+_NO_USAGE = Usage()
 
 
 class Request(NamedTuple):
@@ -146,7 +144,7 @@ def _requests(
 
     def measured() -> Iterable[RawRequest]:
         for one in raw:
-            status, name = text(one.fields.status), text(one.fields.id)
+            status, name = one.fields.status, one.fields.id
             if status not in STATUSES or name is None:
                 reason = "not a request record: no id or unknown status"
                 skipped.append(Skipped(one.line, reason))
@@ -167,11 +165,8 @@ def _requests(
 def _block(block: Sequence[RawRequest], overlaps: Overlaps, times: LoadTimes) -> Iterable[Request]:
     """Return the rows of some requests, every column computed at once."""
     fields = [one.fields for one in block]
-    usage = [mapping(one.usage) for one in fields]
-    counts = {
-        name: [_count(one.get(name)) for one in usage]
-        for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
-    }
+    usage = [one.usage or _NO_USAGE for one in fields]
+    counts = {name: [getattr(one, name) for one in usage] for name in Usage.__struct_fields__}
     events = _event_table(block, times)
     output = _numbers(counts["completion_tokens"], NO_COUNT)
     chunks = token_chunks(events, output, _numbers(counts["reasoning_tokens"], NO_COUNT))
@@ -181,8 +176,8 @@ def _block(block: Sequence[RawRequest], overlaps: Overlaps, times: LoadTimes) ->
     recorded = _moments([one.last_ns for one in fields], times)
     last = np.where(first == NO_TIME, recorded, last)
     timing = _timing(sent, first, last, output, chunks.hidden, ok)
-    planned = [integer(one.isl) for one in fields]
-    names = [(text(one.stream) or "main", text(one.segment) or "main") for one in fields]
+    planned = [one.isl for one in fields]
+    names = [(one.stream or "main", one.segment or "main") for one in fields]
     arrays = _arrays(chunks, ok, [segment for _, segment in names], overlaps)
     return map(
         Request._make,
@@ -197,10 +192,10 @@ def _block(block: Sequence[RawRequest], overlaps: Overlaps, times: LoadTimes) ->
             _known(last),
             [one.status for one in fields],
             [error_text(one.error) for one in fields],
-            [integer(one.http_status) for one in fields],
-            [integer(one.attempts) for one in fields],
+            [one.http_status for one in fields],
+            [one.attempts for one in fields],
             planned,
-            [integer(one.osl) for one in fields],
+            [one.osl for one in fields],
             counts["prompt_tokens"],
             counts["completion_tokens"],
             counts["cached_tokens"],
@@ -216,13 +211,16 @@ def _block(block: Sequence[RawRequest], overlaps: Overlaps, times: LoadTimes) ->
 def _event_table(block: Sequence[RawRequest], times: LoadTimes) -> EventTable:
     lengths = [one.events.t_ns.size for one in block]
     t_ns = np.concatenate([one.events.t_ns for one in block])
-    present = t_ns != NO_TIME
+    missing = t_ns == NO_TIME
+    moved = times.all_to_head(t_ns)
+    if missing.any():
+        moved[missing] = NO_TIME
     counts = [
         np.full(one.events.t_ns.size, NO_COUNT) if one.events.counts is None else one.events.counts
         for one in block
     ]
     return EventTable(
-        np.where(present, times.all_to_head(t_ns), NO_TIME),
+        moved,
         np.frombuffer(b"".join(one.events.kinds for one in block), np.uint8),
         np.concatenate(counts),
         np.repeat(np.arange(len(block)), lengths),
@@ -272,20 +270,23 @@ def _arrays(
 ) -> tuple[list[Floats], list[Floats], list[Ints], list[Mask]]:
     """Return itl_s, chunk_gap_s, chunk_tokens and itl_overlaps_injection of each request."""
     answers = ok.size
-    used = ok[chunks.owner]
-    t_ns, tokens, owner = chunks.t_ns[used], chunks.tokens[used], chunks.owner[used]
-    behind = np.flatnonzero(~begins(owner))
-    after, whose = tokens[behind], owner[behind]
-    gap_s = (t_ns[behind] - t_ns[behind - 1]) / 1e9
-    hit = np.zeros(behind.size, np.bool_)
+    t_ns, tokens, owner = chunks.t_ns, chunks.tokens, chunks.owner
+    if not ok.all():
+        used = ok[owner]
+        t_ns, tokens, owner = t_ns[used], tokens[used], owner[used]
+    behind = ~begins(owner)[1:]
+    after, whose = tokens[1:][behind], owner[1:][behind]
+    gap_s = (t_ns[1:] - t_ns[:-1])[behind] / 1e9
+    hit = np.zeros(whose.size, np.bool_)
     for segment in set(segments) & set(overlaps):
         of_segment = np.array([name == segment for name in segments], np.bool_)
         own = of_segment[whose]
-        at = behind[own]
-        hit[own] = touched(t_ns[at - 1], t_ns[at], overlaps[segment])
-    gaps = _parts(gap_s, sizes(whose, answers))
+        edges = t_ns[:-1][behind][own], t_ns[1:][behind][own]
+        hit[own] = touched(*edges, overlaps[segment])
+    of_gaps = sizes(whose, answers)
+    gaps = _parts(gap_s, of_gaps)
     if (after == 1).all():
-        itls, hits = gaps, _parts(hit, sizes(whose, answers))
+        itls, hits = gaps, _parts(hit, of_gaps)
     else:
         of_tokens = np.bincount(whose, after, minlength=answers).astype(np.int64)
         itls = _parts(np.repeat(gap_s / after, after), of_tokens)
@@ -328,9 +329,9 @@ def _flags(
     return found
 
 
-def _moments(values: Sequence[Any], times: LoadTimes) -> Ints:
+def _moments(values: Sequence[int | None], times: LoadTimes) -> Ints:
     """Return moments on the head's clock, NO_TIME where a value is none."""
-    raw = _numbers([integer(value) for value in values], NO_TIME)
+    raw = _numbers(values, NO_TIME)
     return np.where(raw == NO_TIME, NO_TIME, times.all_to_head(raw))
 
 
@@ -344,8 +345,3 @@ def _known(moments: Ints) -> list[int | None]:
 
 def _known_floats(values: Floats) -> list[float | None]:
     return [None if value != value else value for value in values.tolist()]
-
-
-def _count(value: Any) -> int | None:
-    count = integer(value)
-    return count if count is not None and 0 <= count <= MOST_TOKENS else None
