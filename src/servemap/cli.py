@@ -18,6 +18,7 @@ from servemap import (
 from servemap.analysis.gate import baseline_failures, failures
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
+from servemap.analysis.targets import missed
 from servemap.analysis.verify import damaged_files
 from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
@@ -218,14 +219,19 @@ def finish(run: str) -> None:
 
 @app.command()
 def gate(run: RunName = None) -> None:
-    """Exit with 1 unless every planned baseline and repeat was measured and is valid."""
+    """Exit with 1 unless every planned baseline and repeat was measured and is valid.
+
+    Targets that are missed are listed; those marked `gate: true` fail it, too.
+    """
     folder = find_run(run)
     plan = run_context(folder).plan
     problems = [
         *baseline_failures(folder, plan.items().baselines),
         *failures(folder, plan.rows()),
     ]
-    for problem in problems:
+    strict, others = missed(folder, plan.rows())
+    problems += strict
+    for problem in [*problems, *others]:
         print(problem)
     if problems:
         raise typer.Exit(1)

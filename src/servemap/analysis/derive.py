@@ -4,6 +4,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from servemap.analysis.definitions import definitions
+from servemap.analysis.engine_figures import engine_figures
 from servemap.analysis.foreign import check_foreign_load
 from servemap.analysis.load_records import NO_REQUESTS, read_load
 from servemap.analysis.metrics import (
@@ -106,7 +107,20 @@ def _derive(repeat_dir: Path, meta: dict[str, Any], options: dict[str, Any]) -> 
     weights = _weights(case.get("weights") or options.get("weights"))
     slo = _numbers(case.get("slo") or options.get("slo"))
     injected = _injected_streams(load)
-    figures = [segment_figures(s, requests.rows, injected, weights, slo) for s in segments]
+    engine = engine_figures(
+        folder / "raw/telemetry",
+        text(mapping(meta.get("server")).get("engine")),
+        segments,
+        clock,
+        telemetry.rows,
+    )
+    figures = [
+        {
+            **segment_figures(s, requests.rows, injected, weights, slo),
+            "engine": engine.get(s.name),
+        }
+        for s in segments
+    ]
     fixed = mapping(load.get("request")).get("ignore_eos") is True
     checks = [
         Check("segments", len(segments), 1, len(segments) > 0),

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from servemap.analysis.requests import Floats, Mask, Request
+from servemap.analysis.chunks import Mask
+from servemap.analysis.requests import Floats, Request
 
 ITL_P99 = "itl_p99_s"
 # Of a one-token answer there is neither.

@@ -1,4 +1,4 @@
-"""summary.csv, summary.jsonl, aggregate.csv and the per-family telemetry tables of a run.
+"""summary.csv, summary.jsonl, aggregate.csv and the tables of a run.
 
 Latencies are in ms with the unit in the name. A missing value is an empty cell (null in JSON,
 `-` in the telemetry tables). Figures of invalid repeats are in the summary as evidence and enter
@@ -15,13 +15,15 @@ from typing import Any
 from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat, read_repeat
 from servemap.analysis.stats import repeats as repeat_statistics
-from servemap.analysis.tables import family_tables
+from servemap.analysis.tables import POINT_COLUMNS, family_tables, percentile_rows
+from servemap.analysis.targets import COLUMNS as TARGET_COLUMNS
+from servemap.analysis.targets import judge, target_rows
 from servemap.model.canon import write_text_atomic
 
 KEY_COLUMNS = ("run", "variant", "case", "repeat", "attempt", "status", "verdict", "reasons")
 
 _LATENCIES = {
-    "ttft": ("p50", "p95", "p99", "max"),
+    "ttft": ("p50", "p90", "p95", "p99", "max"),
     "tpot": ("p50", "p95", "p99"),
     "itl": ("p50", "p95", "p99", "max"),
     "e2e": ("p50", "p95", "p99"),
@@ -33,9 +35,13 @@ FIGURES: dict[str, tuple[str, float]] = {
     "input_tok_s": ("input_tok_s", 1),
     "agg_output_tps": ("agg_output_tps", 1),
     "total_tok_s": ("total_tok_s", 1),
+    "uncached_input_tok_s": ("uncached_input_tok_s", 1),
+    "cached_input_tok_s": ("cached_input_tok_s", 1),
+    "success_rate": ("success_rate", 1),
     "cache_hit_rate": ("cache_hit_rate", 1),
     "weighted_tok_s": ("weighted_tok_s", 1),
     "goodput_req_s": ("goodput_req_s", 1),
+    "slo_share": ("slo_share", 1),
     "mean_in_flight": ("mean_in_flight", 1),
     "req_output_tps_p10": ("req_output_tps.p10", 1),
     "req_output_tps_p50": ("req_output_tps.p50", 1),
@@ -113,6 +119,15 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     aggregates = aggregate(rows)
     columns = list(aggregates[0]) if aggregates else [*GROUP, "planned", "n"]
     write_text_atomic(run_dir / "aggregate.csv", to_csv(columns, aggregates))
+    judged = [
+        one
+        for repeat, row in zip(repeats, plan_rows, strict=True)
+        for one in judge(repeat, row.get("targets") or ())
+    ]
+    targets = to_csv(TARGET_COLUMNS, target_rows(judged))
+    write_text_atomic(run_dir / "tables" / "targets.csv", targets)
+    points = to_csv(POINT_COLUMNS, percentile_rows(repeats))
+    write_text_atomic(run_dir / "tables" / "percentiles.csv", points)
     for family, (columns, table) in family_tables(repeats).items():
         path = run_dir / "tables" / f"case_{family}_summary.csv"
         write_text_atomic(path, to_csv(columns, table))

@@ -16,6 +16,7 @@ from servemap.model.errors import ConfigError
 from servemap.model.grids import variants_of
 from servemap.model.resolve import changed_keys, variant_server
 from servemap.model.steps import covers
+from servemap.model.targets import parse_target
 
 RESERVED_NAMES = frozenset(
     {
@@ -56,6 +57,7 @@ def check(campaign: Campaign) -> None:
         _check_variant(campaign, variant)
     for case in campaign.cases:
         _check_lengths(campaign, case)
+    _check_targets(campaign)
     check_clients(campaign, [case for case in campaign.cases if isinstance(case, FixedCase)])
     _check_phases(campaign)
 
@@ -177,6 +179,23 @@ def _check_lengths(campaign: Campaign, case: CaseSpec) -> None:
                 f"ISL {isl} + OSL {osl} is {total} tokens, more than the model's context {limit}",
                 f"cases.{case.id}.{key}",
                 "shorten the case or raise model.context if the model really has more",
+            )
+
+
+def _check_targets(campaign: Campaign) -> None:
+    cases = [case.id for case in campaign.cases]
+    for number, target in enumerate(campaign.targets):
+        where = f"targets.{number}"
+        for name in target.cases:
+            known(name, cases, f"{where}.cases", "case")
+        figure = parse_target(target.target).figure.name
+        needs = {"weighted_tps": "weights", "goodput_rps": "slo", "slo_share": "slo"}.get(figure)
+        given = {"weights": campaign.weights is not None, "slo": bool(campaign.slo.model_dump())}
+        if needs is not None and not given[needs]:
+            raise ConfigError(
+                f"{figure} is never measured: the campaign declares no {needs}",
+                where,
+                f"add `{needs}` (config/README.md), or leave the target out",
             )
 
 

@@ -125,7 +125,8 @@ class Plan:
     def rows(self) -> list[dict[str, Any]]:
         """Return every planned repeat for tables.
 
-        Each has variant, case, repeat, expect, spec_sha256 and compared_with (see `steps`).
+        Each has variant, case, repeat, expect, spec_sha256, compared_with (see `steps`), and the
+        targets of its case.
         """
         comparable = compared_with(self.campaign)
         return [
@@ -136,8 +137,16 @@ class Plan:
                 "expect": self.cases[case].expect,
                 "spec_sha256": self.spec_sha256("case", variant, case),
                 "compared_with": comparable[variant],
+                "targets": self._targets(case),
             }
             for variant, case, repeat in self.items().repeats
+        ]
+
+    def _targets(self, case: str) -> list[dict[str, Any]]:
+        return [
+            {"target": target.target, "gate": target.gate}
+            for target in self.campaign.targets
+            if not target.cases or case in target.cases
         ]
 
     def _collect(self, name: str, into: list[str]) -> None:

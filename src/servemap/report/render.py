@@ -9,7 +9,17 @@ from typing import Any
 import servemap
 from servemap.model.canon import write_text_atomic
 from servemap.parsers.values import text
-from servemap.report import clients, effects, environment, gaps, plots, records, results, servers
+from servemap.report import (
+    clients,
+    effects,
+    environment,
+    gaps,
+    plots,
+    records,
+    results,
+    servers,
+    targets,
+)
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
 from servemap.report.markdown import to_markdown
@@ -66,6 +76,7 @@ def build(run: Run, partial: bool) -> Document:
         [
             results.summary(run),
             results.cases(run),
+            targets.targets(run),
             Section(
                 "plots",
                 "Throughput and latency",

@@ -138,7 +138,8 @@ def test_a_pair_of_a_baseline_that_failed_is_named(copy):
 
 def test_every_section_is_there_and_linked(page):
     markdown, html = page
-    wanted = ["summary", "cases", "plots", "repeats", "interference", "telemetry", "baselines",
+    wanted = ["summary", "cases", "targets", "plots", "repeats", "interference", "telemetry",
+              "baselines",
               "captures", "server", "failures", "not-measured", "environment", "definitions",
               "problems"]  # fmt: skip
     assert html.ids == wanted
