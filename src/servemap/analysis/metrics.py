@@ -184,6 +184,10 @@ def segment_figures(
     rows = [r for r in requests if r.segment == segment.name]
     measured = [r for r in rows if r.stream not in injected_streams]
     block = figures(measured, segment.duration_s, weights, slo)
+    flying = in_flight(measured, segment)
+    expected = block["mean_in_flight"]
+    block["measured_in_flight"] = flying
+    block["littles_law_ratio"] = expected / flying if flying and expected is not None else None
     streams = {}
     for name in dict.fromkeys(r.stream for r in rows):
         own = [r for r in rows if r.stream == name]
@@ -206,6 +210,20 @@ def segment_figures(
         "streams": streams,
         "service": {key: whole[key] for key in SERVICE},
     }
+
+
+def in_flight(requests: Sequence[Request], segment: Segment) -> float | None:
+    """Return how many successful requests were in flight on average, by when each began and ended.
+
+    Little's law (L = lambda W) makes the same of their rate and mean E2E, if all of them lie inside
+    the segment; what lies outside of it is not counted here.
+    """
+    spans = [
+        max(min(r.last_ns, segment.end_ns) - max(r.sent_ns, segment.start_ns), 0)
+        for r in requests
+        if r.status == "ok" and r.sent_ns is not None and r.last_ns is not None
+    ]
+    return sum(spans) / 1e9 / segment.duration_s if spans and segment.duration_s > 0 else None
 
 
 def steady(requests: Sequence[Request]) -> Figures:

@@ -43,6 +43,8 @@ FIGURES: dict[str, tuple[str, float]] = {
     "goodput_req_s": ("goodput_req_s", 1),
     "slo_share": ("slo_share", 1),
     "mean_in_flight": ("mean_in_flight", 1),
+    "measured_in_flight": ("measured_in_flight", 1),
+    "littles_law_ratio": ("littles_law_ratio", 1),
     "req_output_tps_p10": ("req_output_tps.p10", 1),
     "req_output_tps_p50": ("req_output_tps.p50", 1),
     "ttft_from_schedule_p95_ms": ("ttft_from_schedule_s.p95", 1e3),
@@ -68,6 +70,16 @@ _COUNTS = {
     "cached_tokens": "tokens.cached",
     "ttft_n": "ttft_s.n",
     "itl_n": "itl_s.n",
+}
+
+# Column -> path in a segment's figures by the engine's own counters, and its factor.
+ENGINE: dict[str, tuple[str, float]] = {
+    "engine_queue_mean_ms": ("engine.queue_time_s.mean", 1e3),
+    "engine_prefill_mean_ms": ("engine.prefill_time_s.mean", 1e3),
+    "engine_decode_mean_ms": ("engine.decode_time_s.mean", 1e3),
+    "spec_accept_rate": ("engine.speculative.accept_rate", 1),
+    "spec_accept_length": ("engine.speculative.mean_accept_length", 1),
+    "spec_target_forward_rate": ("engine.speculative.target_forward_rate", 1),
 }
 
 # Column -> figure that an injection changed, in percent.
@@ -158,6 +170,9 @@ def summary_row(run: str, repeat: Repeat) -> Row:
     row.update({name: pick(block, path) for name, path in _COUNTS.items()})
     for name, (path, factor) in FIGURES.items():
         value = pick(block, path)
+        row[name] = None if value is None else value * factor
+    for name, (path, factor) in ENGINE.items():
+        value = pick(repeat.headline, path)
         row[name] = None if value is None else value * factor
     changes: Row = next(iter((repeat.metrics.get("interference") or {}).values()), {})
     for name, figure in INTERFERENCE.items():

@@ -64,7 +64,8 @@ def judge(repeat: Repeat, targets: Iterable[Any]) -> list[Judged]:
 def _value(repeat: Repeat, block: Row, wanted: Wanted) -> tuple[float | None, str]:
     if not repeat.valid:
         return None, "; ".join(repeat.reasons) or f"the measurement is {repeat.verdict}"
-    value = pick(block, wanted.figure.path)
+    path = wanted.figure.path
+    value = pick(repeat.headline if path.startswith("engine.") else block, path)
     return (value, "") if value is not None else (None, _missing(block, wanted.figure.path))
 
 
@@ -80,6 +81,8 @@ def _missing(block: Row, path: str) -> str:
         return "the server does not report cached tokens"
     if path == "weighted_tok_s":
         return "the campaign declares no weights"
+    if path.startswith("engine."):
+        return "the engine's counters do not tell it"
     if path.startswith(("tpot_s", "itl_s", "chunk_gap_s", "req_output_tps")):
         return "no answer had time between its tokens"
     return "this measurement does not have it"

@@ -12,6 +12,7 @@ from servemap.parsers.values import text
 from servemap.report import (
     clients,
     effects,
+    engine,
     environment,
     gaps,
     plots,
@@ -84,7 +85,7 @@ def build(run: Run, partial: bool) -> Document:
                 plots=[*plots.throughput_plots(run), *plots.latency_plots(run)],
             ),
             results.spread(run),
-            *filter(None, [clients.clients(run)]),
+            *filter(None, [engine.engine(run), clients.clients(run)]),
             effects.interference(run),
             effects.telemetry(run, drawn, left_out),
             records.baselines(run),
