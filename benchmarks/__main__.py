@@ -1,7 +1,7 @@
 """Measure the project's own speed, print it, record it, and fail where a limit is broken.
 
-`python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh`, `lab` or `trace`
-one part. Without the corpus of recorded output (`SERVEMAP_CORPUS`) `trace` is left out.
+`python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh`, `lab`, `trace` or
+`metrics` one part. Without the corpus of recorded output (`SERVEMAP_CORPUS`) `trace` is left out.
 """
 
 import json
@@ -34,9 +34,8 @@ def broken(part: str, figures: dict[str, Any], cores: int) -> tuple[list[str], l
             failures.append(f"dry run: {ratio} times a bare Snakefile, limit {dryrun.LIMIT}")
         return failures, remarks
     if part in ("ssh", "lab", "trace", "metrics"):
-        found = {
-            part.__name__.rpartition(".")[2]: part.broken for part in (ssh, lab, trace, metrics)
-        }[part](figures)
+        judges = {"ssh": ssh, "lab": lab, "trace": trace, "metrics": metrics}
+        found = judges[part].broken(figures)
         # all machines share the cores of one with whatever else runs
         if max(figures["load_average"]) > cores:
             return failures, [f"{text}; not judged, load average is high" for text in found]

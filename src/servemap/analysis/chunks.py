@@ -77,17 +77,20 @@ def token_chunks(events: EventTable, output_tokens: Ints, reasoning_tokens: Ints
         reasoning_tokens: the part of the total that was reasoning, NO_COUNT where it never said.
     """
     answers = events.answers
-    reasoned = np.bincount(events.owner[events.kinds == _REASONING], minlength=answers) > 0
+    reasoned = _have(events.owner, events.kinds == _REASONING, answers)
     kept = (events.t_ns != NO_TIME) & (events.kinds != _DONE) & (events.kinds != _ERROR)
     t_ns, kinds = events.t_ns[kept], events.kinds[kept]
     counts, owner = events.counts[kept], events.owner[kept]
     carrying = _CARRYING[kinds]
-    untold = np.bincount(owner[carrying & (counts == NO_COUNT)], minlength=answers) > 0
-    growing = np.bincount(owner[(kinds != _USAGE) & (counts > 0)], minlength=answers) > 0
+    untold = _have(owner, carrying & (counts == NO_COUNT), answers)
+    growing = _have(owner, (kinds != _USAGE) & (counts > 0), answers)
     counted = growing & ~untold
-    tokens = np.zeros(t_ns.size, np.int64)
-    _count(tokens, np.flatnonzero(counted[owner] & (counts != NO_COUNT)), kinds, counts, owner)
+    tokens = _counted(kinds, counts, owner)
+    if counted.all():
+        none = np.zeros(answers, np.bool_)
+        return _judged(t_ns, tokens, owner, none, none, none)
     plain = np.flatnonzero(carrying & ~counted[owner])
+    tokens[~counted[owner]] = 0
     visible = np.bincount(owner[plain], minlength=answers)
     missing = np.clip(reasoning_tokens, 0, np.maximum(output_tokens - visible, 0))
     before = np.where(reasoned | (output_tokens == NO_COUNT), 0, missing)
@@ -101,23 +104,24 @@ def token_chunks(events: EventTable, output_tokens: Ints, reasoning_tokens: Ints
     return _judged(t_ns, tokens, owner, estimated, more_events, invisible)
 
 
-def _count(tokens: Ints, told: Ints, kinds: NDArray[np.uint8], counts: Ints, owner: Ints) -> None:
-    """Set the tokens of events at which an answer's cumulative count grew over all before it."""
-    if not told.size:
-        return
-    floor = owner[told] << _SPAN
-    reached = np.maximum.accumulate(floor + counts[told])
-    gain = reached.copy()
-    gain[1:] -= np.maximum(reached[:-1], floor[1:])
-    gain[0] -= floor[0]
-    grew = gain > 0
-    at, gain = told[grew], gain[grew]
-    # The usage event states a total; it carries no token of its own, if there is a chunk before.
-    own = kinds[at] != _USAGE
-    if not own.all():
-        own |= begins(owner[at])
-        gain = np.add.reduceat(gain, np.flatnonzero(own))
-    tokens[at[own]] = gain
+def _counted(kinds: NDArray[np.uint8], counts: Ints, owner: Ints) -> Ints:
+    """Return by how much the cumulative count of an answer grew at each event over all before it.
+
+    What is returned of answers whose count is not on every token-carrying event has no meaning.
+    """
+    floor = owner << _SPAN
+    reached = np.maximum.accumulate(floor + np.maximum(counts, 0))
+    gain: Ints = reached - floor
+    gain[1:] -= np.maximum(reached[:-1] - floor[1:], 0)
+    usage = (kinds == _USAGE) & (gain > 0)
+    if usage.any():
+        # The usage event states a total; it has no token of its own, if there is a chunk before.
+        at = np.flatnonzero(gain > 0)
+        own = ~usage[at] | begins(owner[at])
+        whole = np.add.reduceat(gain[at], np.flatnonzero(own))
+        gain[at] = 0
+        gain[at[own]] = whole
+    return gain
 
 
 def _spread(
@@ -167,11 +171,11 @@ def _judged(
     t_ns, tokens, owner = t_ns[chunk], tokens[chunk], owner[chunk]
     starts = begins(owner)
     back = ~starts[1:] & (t_ns[1:] < t_ns[:-1])
-    backwards = np.bincount(owner[1:][back], minlength=answers) > 0
+    backwards = _have(owner[1:], back, answers)
     if backwards.any():
         whole = ~backwards[owner]
         t_ns, tokens, owner, starts = t_ns[whole], tokens[whole], owner[whole], starts[whole]
-    several = np.bincount(owner[~starts & (tokens > 1)], minlength=answers) > 0
+    several = _have(owner, ~starts & (tokens > 1), answers)
     hidden = _hides(tokens, owner, starts, answers) & ~invisible
     return ChunkTable(
         t_ns,
@@ -206,6 +210,13 @@ def _hides(tokens: Ints, owner: Ints, starts: Mask, answers: int) -> Mask:
         usual = float(np.median(tokens[rest[whose == answer]]))
         hides[answer] = first[answer] > HIDDEN_RATIO * usual
     return hides
+
+
+def _have(owner: Ints, values: Mask, answers: int) -> Mask:
+    """Say of each answer whether it has a value that is true."""
+    found = np.zeros(answers, np.bool_)
+    found[owner[values]] = True
+    return found
 
 
 def begins(owner: Ints) -> Mask:

@@ -7,6 +7,7 @@ it (a hole in a list, a number that is none) is read value by value instead, wit
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -160,12 +161,21 @@ def _events(line: _Line) -> Events:
     if plain and line.kinds.isascii():
         t_ns = _integers(times)
         t_ns[t_ns == _TOO_LARGE] = NO_TIME
-        told = None if counts == _NO_COUNTS else _integers(counts.replace(b"null", b"-1"))
+        told = _counts(counts)
         if t_ns.size == len(line.kinds) and (told is None or told.size == t_ns.size):
-            if told is not None:
-                told[told >= _MOST_COUNTED] = NO_COUNT
             return Events(t_ns, line.kinds.encode("ascii"), told)
     return _loose(json.loads(times), line.kinds, json.loads(counts))
+
+
+@lru_cache(maxsize=64)
+def _counts(array: bytes) -> Ints | None:
+    """Return cumulative counts; answers of one length often have the same, so they are kept."""
+    if array == _NO_COUNTS:
+        return None
+    counts = _integers(array.replace(b"null", b"-1"))
+    counts[counts >= _MOST_COUNTED] = NO_COUNT
+    counts.flags.writeable = False
+    return counts
 
 
 def _integers(array: bytes) -> Ints:
