@@ -101,11 +101,14 @@ def _write(path: Path, schema: Any, tables: Iterable[Any], attempt: int | None) 
         temporary.unlink(missing_ok=True)
 
 
-def read_table(path: Path, attempt: int | None) -> Any | None:
-    """Return a derived table, or None where it is missing, damaged or of another attempt."""
+def read_table(path: Path, attempt: int | None, columns: Sequence[str] | None = None) -> Any | None:
+    """Return a derived table, or None where it is missing, damaged or of another attempt.
+
+    Of requests.parquet a reader names the columns: those of single tokens may be a gigabyte.
+    """
     try:
         with open(path, "rb", opener=regular) as handle, pq.ParquetFile(handle) as file:
-            table = file.read()
+            table = file.read(columns=columns)
         footer = json.loads((table.schema.metadata or {}).get(_FOOTER, b"{}"))
     except (OSError, ValueError, pa.ArrowException):
         return None

@@ -16,7 +16,7 @@ from servemap.model.cases import (
 )
 from servemap.model.clients import ClientName, ClientSpec
 from servemap.model.server_spec import ModelSpec, NodeSpec, ServerSpec
-from servemap.model.targets import Target
+from servemap.model.targets import GivenTarget
 
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -148,5 +148,5 @@ class Campaign(Model):
     freeze: Freeze = Freeze()
     slo: Slo = Slo()
     weights: Weights | None = None
-    targets: list[Target] = Field([], description="What figures have to reach.")
+    targets: list[GivenTarget] = Field([], description="What figures have to reach.")
     limits: Limits = Limits()

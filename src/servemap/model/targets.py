@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Annotated, Any, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from servemap.model.base import Model, Slug
 
@@ -80,7 +80,7 @@ def _checked(text: str) -> str:
 
 
 class Target(Model):
-    """What a figure of some cases has to reach; in a campaign also its text alone."""
+    """What a figure of some cases has to reach."""
 
     target: Annotated[str, AfterValidator(_checked)] = Field(
         description="FIGURE, one of <= >= < >, and a number in the figure's unit."
@@ -88,7 +88,10 @@ class Target(Model):
     cases: list[Slug] = Field([], description="Cases that it is for; all if absent.")
     gate: bool = Field(False, description="Whether missing it also fails the gate.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_text(cls, value: Any) -> Any:
-        return {"target": value} if isinstance(value, str) else value
+
+def _of_text(value: Any) -> Any:
+    return {"target": value} if isinstance(value, str) else value
+
+
+GivenTarget = Annotated[Target, BeforeValidator(_of_text, json_schema_input_type=str | Target)]
+"""A target as a campaign gives it: its keys, or its text alone."""

@@ -1,6 +1,8 @@
 """Targets of a campaign: their text, their figures, and what is refused."""
 
+import jsonschema
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from test_checks import campaign
@@ -9,6 +11,7 @@ from servemap.model.checks import check
 from servemap.model.errors import ConfigError
 from servemap.model.load import parse_campaign
 from servemap.model.plan import Plan
+from servemap.model.schema import schema_text
 from servemap.model.targets import figures, parse_target
 
 
@@ -95,3 +98,12 @@ def test_the_key_of_a_wrong_target_is_named():
         parse_campaign({**data, "targets": ["ttft_p90 <= 5"]})
     assert "targets.0" in str(error.value)
     assert "ttft_p90_s" in str(error.value)
+
+
+def test_the_schema_takes_a_targets_text_and_its_keys():
+    schema = yaml.safe_load(schema_text())
+    part = {**schema["properties"]["targets"], "$defs": schema.get("$defs", {})}
+    jsonschema.validate(["ttft_p90_s <= 5", {"target": "ttft_p90_s <= 5", "gate": True}], part)
+    for wrong in ([5], [{"cases": ["one"]}], "ttft_p90_s <= 5"):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, part)
