@@ -2,8 +2,9 @@
 
 All are differences between the first and the last scrape that lie inside the segment, so neither a
 warm-up nor what came after is in them; requests that ended before the first or after the last are
-not, either. Percentiles are estimates: a histogram knows how many values a bucket holds, and they
-are taken to be spread evenly over it, as Prometheus' `histogram_quantile` does.
+not, either. A percentile is known by bounds: those of the histogram's bucket that holds it, and, as
+times are not negative, mean / (1 - share), which no quantile exceeds (Markov's inequality). Between
+them it is estimated as Prometheus' `histogram_quantile` does, the values spread evenly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -149,7 +150,7 @@ def _speculative(
 
 
 def _histogram(first: Scrape, last: Scrape, metric: str) -> Figures | None:
-    """Return n, mean and estimated percentiles of what a histogram observed in between."""
+    """Return n, mean, and percentiles with their bounds of what a histogram observed in between."""
     sums = first.values.get(f"{metric}_sum"), last.values.get(f"{metric}_sum")
     counts = first.values.get(f"{metric}_count"), last.values.get(f"{metric}_count")
     if sums[1] is None or counts[1] is None:
@@ -159,19 +160,34 @@ def _histogram(first: Scrape, last: Scrape, metric: str) -> Figures | None:
         return None
     before, after = first.buckets.get(metric, {}), last.buckets.get(metric, {})
     grown = sorted((bound, value - before.get(bound, 0)) for bound, value in after.items())
-    points = {f"p{p}": quantile(grown, p / 100) for p in PERCENTILES}
-    return {"n": int(count), "mean": (sums[1] - (sums[0] or 0)) / count, "estimated": points}
+    mean = (sums[1] - (sums[0] or 0)) / count
+    points = {f"p{p}": quantile(grown, p / 100, mean) for p in PERCENTILES}
+    return {
+        "n": int(count),
+        "mean": mean,
+        "estimated": {name: found and found.estimate for name, found in points.items()},
+        "at_least": {name: found and found.at_least for name, found in points.items()},
+        "at_most": {name: found and found.at_most for name, found in points.items()},
+    }
 
 
-def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float | None:
-    """Return the value below which a share of all lies, by linear interpolation in its bucket.
+class Quantile(NamedTuple):
+    """A quantile that a histogram tells: what it lies between, and an estimate."""
 
-    None where there is none, where the counts are no histogram, or where it lies above the largest
-    finite bound.
+    at_least: float
+    at_most: float
+    estimate: float
+
+
+def quantile(buckets: Sequence[tuple[float, float]], share: float, mean: float) -> Quantile | None:
+    """Return the value below which a share of all lies, as far as a histogram knows it.
+
+    None where the counts are no histogram.
 
     Args:
         buckets: upper bounds in order, the last one infinite, and cumulative counts.
-        share: above 0, at most 1.
+        share: above 0, below 1.
+        mean: of the same values, none of which is negative.
     """
     counts = [count for _, count in buckets]
     whole = bool(counts) and buckets[-1][0] == float("inf") and counts == sorted(counts)
@@ -180,11 +196,10 @@ def quantile(buckets: Sequence[tuple[float, float]], share: float) -> float | No
     rank = share * counts[-1]
     place = next(index for index, count in enumerate(counts) if count >= rank)
     bound, count = buckets[place]
-    if bound == float("inf"):
-        return None
-    # The lowest bucket begins at 0, as times do.
     lower, below = buckets[place - 1] if place else (min(0.0, bound), 0.0)
-    return lower + (bound - lower) * (rank - below) / (count - below) if count > below else bound
+    upper = max(min(bound, mean / (1 - share)), lower)
+    part = (rank - below) / (count - below) if count > below else 1.0
+    return Quantile(lower, upper, lower + (upper - lower) * part)
 
 
 def _edges(

@@ -29,8 +29,8 @@ def engine(run: Run) -> Section | None:
     }
     notes = [
         "By the engine's own counters between the first and the last scrape inside the segment, "
-        "means over valid repeats. P90 is estimated within the bucket of the engine's histogram "
-        "that holds it.",
+        "means over valid repeats. P90 is estimated within the bounds that the engine's histogram "
+        "and its mean leave, which are below it.",
     ]
     tables = [_times(groups)]
     if speculative:
@@ -46,9 +46,11 @@ def _times(groups: dict[tuple[str, str], list[Repeat]]) -> Table:
     for (case, variant), repeats in groups.items():
         cells = [Cell(case), Cell(variant)]
         for _, name in _TIMES:
-            for part in ("mean", "estimated.p90"):
-                value = _mean(repeats, f"engine.{name}.{part}")
-                cells.append(MISSING if value is None else Cell(plain(value * 1e3)))
+            parts = ("mean", "estimated.p90", "at_least.p90", "at_most.p90")
+            mean, p90, least, most = (_ms(repeats, f"engine.{name}.{part}") for part in parts)
+            cells += [_number(mean), _number(p90)]
+            if least is not None and most is not None:
+                cells[-1] = Cell(plain(p90), f"{plain(least)} to {plain(most)}")
         rows.append([*cells, _number(_mean(repeats, "engine.steps_per_s"))])
     columns.append("Steps/s")
     return Table(columns, rows, frozenset(columns[2:]), "Requests inside the engine")
@@ -99,6 +101,11 @@ def _mean(repeats: list[Repeat], path: str) -> float | None:
     values: list[Any] = [pick(repeat.headline, path) for repeat in repeats]
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
+
+
+def _ms(repeats: list[Repeat], path: str) -> float | None:
+    value = _mean(repeats, path)
+    return None if value is None else value * 1e3
 
 
 def _number(value: float | None) -> Cell:

@@ -55,7 +55,9 @@ def test_differences_between_the_scrapes_inside_the_segment(tmp_path):
     assert found["queue_time_s"]["mean"] == pytest.approx(0.1)
     assert found["prefill_time_s"]["mean"] == pytest.approx(0.2)
     assert found["decode_time_s"]["mean"] == pytest.approx(0.4)
-    assert found["queue_time_s"]["estimated"]["p50"] == pytest.approx(0.15)
+    assert found["queue_time_s"]["at_most"]["p50"] == pytest.approx(0.2)
+    assert found["queue_time_s"]["estimated"]["p50"] == pytest.approx(0.1)
+    assert found["decode_time_s"]["at_least"]["p50"] == pytest.approx(0.3)
     assert found["decode_time_s"]["estimated"]["p50"] == pytest.approx(0.4)
     assert found["speculative"] == {
         "drafts": 32,
@@ -127,28 +129,44 @@ def test_sglang_tells_its_acceptance_by_gauges_only(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("share", "value"), [(0.25, 0.5), (0.5, 1.0), (0.75, 2.0), (0.9, None), (1.0, None)]
+    ("share", "least", "most", "estimate"),
+    [
+        (0.25, 0.0, 1.0, 0.5),
+        (0.5, 0.0, 1.0, 1.0),
+        (0.625, 1.0, 3.0, 2.0),
+        (0.9, 3.0, 15.0, 3.0 + 12 * 0.6),
+    ],
 )
-def test_a_quantile_lies_within_its_bucket(share, value):
-    """Two values up to 1, two up to 3 (the last of them at 0.8 of all), one above."""
-    assert quantile([(1.0, 2.0), (3.0, 3.2), (INF, 4.0)], share) == (
-        pytest.approx(1 + 2 * (0.75 * 4 - 2) / 1.2) if share == 0.75 else value
-    )
+def test_a_quantile_lies_within_its_bucket(share, least, most, estimate):
+    """Four values up to 1, two up to 3, two above, where only their mean is a bound."""
+    found = quantile([(1.0, 4.0), (3.0, 6.0), (INF, 8.0)], share, 1.5)
+    assert found == (pytest.approx(least), pytest.approx(most), pytest.approx(estimate))
+
+
+def test_a_bucket_far_above_all_values_tells_nothing_that_the_mean_knows_better():
+    """As vLLM's first bucket, 0.3 s, around a queue time of 0.02 ms."""
+    found = quantile([(0.3, 8.0), (INF, 8.0)], 0.9, 0.02e-3)
+    assert found.at_most == pytest.approx(0.2e-3)
+    assert found.estimate <= found.at_most
 
 
 @pytest.mark.parametrize("buckets", [[], [(1.0, 3.0)], [(1.0, 3.0), (INF, 2.0)], [(INF, 0.0)]])
 def test_what_is_no_histogram_has_no_quantile(buckets):
-    assert quantile(buckets, 0.5) is None
+    assert quantile(buckets, 0.5, 1.0) is None
 
 
-@given(st.lists(st.floats(0.001, 9.9), min_size=1, max_size=40), st.sampled_from([10, 50, 90]))
-def test_an_estimate_is_off_by_less_than_its_bucket(values, point):
+@given(
+    st.lists(st.floats(0.001, 30), min_size=1, max_size=40), st.sampled_from([1, 10, 50, 90, 99])
+)
+def test_the_bounds_hold_the_true_quantile(values, point):
     bounds = np.arange(1, 11).astype(float)
     counts = [float(sum(v <= bound for v in values)) for bound in bounds]
-    found = quantile([*zip(bounds, counts, strict=True), (INF, float(len(values)))], point / 100)
+    buckets = [*zip(bounds, counts, strict=True), (INF, float(len(values)))]
+    found = quantile(buckets, point / 100, float(np.mean(values)))
     exact = np.percentile(values, point, method="inverted_cdf")
     assert found is not None
-    assert abs(found - exact) <= 1.0
+    assert found.at_least - 1e-9 <= exact <= found.at_most + 1e-9
+    assert found.at_least <= found.estimate <= found.at_most
 
 
 def test_derived_figures_hold_those_of_the_engine(tmp_path):
