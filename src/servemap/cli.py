@@ -21,6 +21,7 @@ from servemap.analysis.gate import baseline_failures, failures
 from servemap.analysis.milestone import write_milestones
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
+from servemap.analysis.targets import missed
 from servemap.analysis.verify import damaged_files
 from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
@@ -238,7 +239,10 @@ def finish(run: str) -> None:
 
 @app.command()
 def gate(run: RunName = None) -> None:
-    """Exit with 1 unless every baseline and repeat is measured and valid, every milestone met."""
+    """Exit with 1 unless every baseline and repeat is measured and valid, every milestone met.
+
+    Targets that are missed are listed; those marked `gate: true` fail it, too.
+    """
     folder = find_run(run)
     plan = run_context(folder).plan
     problems = [
@@ -246,7 +250,9 @@ def gate(run: RunName = None) -> None:
         *failures(folder, plan.rows()),
         *write_milestones(folder, plan.milestones()),
     ]
-    for problem in problems:
+    strict, others = missed(folder, plan.rows())
+    problems += strict
+    for problem in [*problems, *others]:
         print(problem)
     if problems:
         raise typer.Exit(1)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import demo
+from benchmarks import demo, metrics
 from benchmarks.__main__ import broken
 from benchmarks.dryrun import BARE, dressed, jobs
 from benchmarks.overhead import covered, job_intervals, overhead_per_case, spans, where_it_goes
 from benchmarks.sandbox import high_water_mb, program
+from servemap.analysis.derive import derive_attempt
 
 S = 10**9
 T0 = 1_700_000_000
@@ -173,3 +174,25 @@ def test_limits() -> None:
     assert len(broken("demo", figures(1.0, [0.1], main=500, child=600), 2)[0]) == 2
     assert broken("dryrun", {"ratio_min": {"bare_same_jobs": 1.5}}, 2) == ([], [])
     assert len(broken("dryrun", {"ratio_min": {"bare_same_jobs": 1.51}}, 2)[0]) == 1
+
+
+@pytest.mark.parametrize("load", metrics.LOADS)
+def test_the_large_case_is_one_that_derives_and_is_valid(tmp_path: Path, load: str) -> None:
+    metrics.write_case(tmp_path, metrics.LOADS[load], 20)
+    derive_attempt(tmp_path, {})
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    assert found["verdict"] == "valid", found["reasons"]
+    figures = found["segments"][0]["metrics"]
+    assert figures["itl_s"]["n"] == 20 * (metrics.TOKENS - 1)
+    assert (figures["itl_s"] == figures["chunk_gap_s"]) == (metrics.LOADS[load] == 1)
+
+
+def test_the_best_turn_of_the_large_case_is_judged() -> None:
+    good = [{"wall_s": 9.0, "peak_mb": 900.0}, {"wall_s": 30.0, "peak_mb": 950.0}]
+    slow = [{"wall_s": 11.0, "peak_mb": 2100.0}]
+    one, other = metrics.LOADS
+    found = metrics.broken({one: {"turns": good}, other: {"turns": slow}})
+    assert found == [
+        f"metrics, {other}: 11.0 s, limit 10.0",
+        f"metrics, {other}: 2100.0 MB, limit 2000.0",
+    ]

@@ -179,6 +179,17 @@ def test_a_limit_changed(done: Project) -> None:
     expect(done.snakemake(), {"derive": 6, "summary": 1, "report": 1})
 
 
+def test_a_target_changed(done: Project) -> None:
+    campaign = done.campaign()
+    campaign["targets"] = ["success_rate >= 0.99", {"target": "ttft_p90_s <= 0", "gate": True}]
+    done.write_campaign(campaign)
+    expect(done.snakemake(), {"summary": 1, "report": 1})
+    gate = done.servemap("gate", "small")
+    assert gate.returncode == 1
+    assert "target ttft_p90_s <= 0: fail" in gate.stdout
+    assert "target success_rate" not in gate.stdout
+
+
 def test_report_code_changed(done: Project) -> None:
     path = done.folder / "src/servemap/report/render.py"
     path.write_text(path.read_text() + "\n\nADDED = 1\n")

@@ -1,4 +1,4 @@
-"""Rule gate: fails unless every planned repeat is measured and valid and every milestone met."""
+"""Rule gate: fails unless every planned repeat is valid, every milestone and strict target met."""
 
 import json
 import sys
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from servemap.analysis.gate import baseline_failures, failures
 from servemap.analysis.milestone import write_milestones
+from servemap.analysis.targets import missed
 from servemap.scripting import rule_script, say
 
 if __name__ == "__main__":
@@ -14,10 +15,10 @@ if __name__ == "__main__":
         folder = Path("results") / snakemake.config["run"]
         repeats = failures(folder, rows)
         baselines = baseline_failures(folder, snakemake.params.baselines)
-        milestones = json.loads(snakemake.params.milestones)
-        missed = write_milestones(folder, milestones)
-        problems = [*baselines, *repeats, *missed]
-        for problem in problems:
+        milestones = write_milestones(folder, json.loads(snakemake.params.milestones))
+        strict, others = missed(folder, rows)
+        problems = [*baselines, *repeats, *milestones, *strict]
+        for problem in [*problems, *others]:
             say(problem)
         say(f"gate: {len(rows) - len(repeats)} of {len(rows)} repeats are valid")
         if baselines:

@@ -5,7 +5,7 @@ flags) is made by the definitions of `requests.py`, so that rows of all clients 
 Each event that a client counts is a chunk; which of them had visible text, none of them says.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -13,6 +13,7 @@ from servemap.analysis.requests import Request, Requests, parse_requests
 from servemap.parsers.clients.records import FLAG_AS_ASKED, ClientCall, ClientRun
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.values import integer, mapping, sequence
+from servemap.telemetry.clock import LoadTimes
 
 FLAG_NO_START = "start_not_known"
 
@@ -21,7 +22,7 @@ def client_requests(
     run: ClientRun,
     client: Mapping[str, Any],
     load: Mapping[str, Any],
-    to_head: Callable[[int], int],
+    to_head: LoadTimes,
 ) -> Requests:
     """Return the measured requests.
 
@@ -36,17 +37,22 @@ def client_requests(
     epoch_ns = None if wall_ns is None or mono_ns is None else wall_ns - mono_ns
     fixed = mapping(load.get("request")).get("ignore_eos") is True
     stream = _stream(load)
+    starts = [_start_ns(call, epoch_ns) for call in run.calls]
+    lines = [
+        JsonLine(number, {**_record(call, start or 0, stream, fixed), "id": str(number)})
+        for number, (call, start) in enumerate(zip(run.calls, starts, strict=True), 1)
+    ]
+    measured = parse_requests(lines, {}, to_head)
     rows: list[Request] = []
-    for call in run.calls:
-        start_ns = _start_ns(call, epoch_ns)
-        line = JsonLine(len(rows) + 1, _record(call, start_ns or 0, stream, fixed))
-        (row,) = parse_requests([line], {}, to_head if start_ns is not None else int).rows
+    for row, call, start in zip(measured.rows, run.calls, starts, strict=True):
         flags = (*row.flags, *call.flags)
-        if start_ns is None:
+        moved = row
+        if start is None:
             flags = (*flags, FLAG_NO_START)
-            row = row._replace(sent_ns=None, first_ns=None, last_ns=None)
+            moved = row._replace(sent_ns=None, first_ns=None, last_ns=None)
         # What came of an answer before it failed is in no client's files.
-        rows.append(row._replace(first_text_ns=None, partial_output_tokens=None, flags=flags))
+        unseen = moved._replace(first_text_ns=None, partial_output_tokens=None)
+        rows.append(unseen._replace(id=call.id, flags=flags))
     warmup = mapping(client.get("warmup"))
     return Requests(rows, integer(warmup.get("ok")) or 0, integer(warmup.get("failed")) or 0, [])
 
@@ -78,7 +84,6 @@ def _record(
         arrivals = list(accumulate(call.gaps_s, initial=call.ttft_s))
     asked = FLAG_AS_ASKED in call.flags
     return {
-        "id": call.id,
         "segment": "main",
         "stream": "main",
         "warmup": False,

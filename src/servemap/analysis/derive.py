@@ -4,6 +4,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from servemap.analysis.definitions import definitions
+from servemap.analysis.engine_figures import engine_figures
 from servemap.analysis.judge import Evidence, all_checks, check_attempt
 from servemap.analysis.load_records import NO_REQUESTS, read_load
 from servemap.analysis.metrics import (
@@ -18,7 +19,7 @@ from servemap.analysis.replay import replay_figures
 from servemap.analysis.requests import Requests
 from servemap.analysis.search import Probe, check_search, probe_of, search_figures
 from servemap.analysis.segments import segments_of
-from servemap.analysis.store import requests_table, telemetry_table, write_table
+from servemap.analysis.store import write_requests, write_telemetry
 from servemap.analysis.telemetry import Telemetry, read_telemetry
 from servemap.analysis.verdict import resolve_limits, verdict
 from servemap.model.attempts import DISTURBED
@@ -63,10 +64,8 @@ def derive_attempt(repeat_dir: Path, options: dict[str, Any]) -> None:
         what = error.what if isinstance(error, ParseError) else f"{type(error).__name__}: {error}"
         derived = _Derived(NO_REQUESTS, _EMPTY_TELEMETRY, _failed(meta, what))
     attempt = integer(meta.get("attempt"))
-    requests = requests_table(derived.requests.rows)
-    write_table(repeat_dir / "requests.parquet", requests, attempt)
-    telemetry = telemetry_table(derived.telemetry.rows)
-    write_table(repeat_dir / "telemetry.parquet", telemetry, attempt)
+    write_requests(repeat_dir / "requests.parquet", derived.requests.rows, attempt)
+    write_telemetry(repeat_dir / "telemetry.parquet", derived.telemetry.rows, attempt)
     metrics = {**derived.metrics, "token": options.get("token", 0)}
     write_json_atomic(repeat_dir / "metrics.json", metrics)
 
@@ -115,7 +114,20 @@ def _derive_load(
     weights = _weights(case.get("weights") or options.get("weights"))
     slo = _numbers(case.get("slo") or options.get("slo"))
     injected = _injected_streams(load)
-    figures = [segment_figures(s, requests.rows, injected, weights, slo) for s in segments]
+    engine = engine_figures(
+        raw / "telemetry",
+        text(mapping(meta.get("server")).get("engine")),
+        segments,
+        clock,
+        telemetry.rows,
+    )
+    figures = [
+        {
+            **segment_figures(s, requests.rows, injected, weights, slo),
+            "engine": engine.get(s.name),
+        }
+        for s in segments
+    ]
     evidence = Evidence(meta, client, load, found, segments, telemetry)
     checks = all_checks(evidence, limits)
     outcome, reasons = verdict(checks)

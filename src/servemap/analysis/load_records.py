@@ -1,19 +1,19 @@
 """What a load left below an attempt's raw files: servemap's own records, or another client's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from servemap.analysis.client_requests import client_requests, planned_requests
 from servemap.analysis.client_summary import check_summary
-from servemap.analysis.requests import Requests, parse_requests
+from servemap.analysis.requests import Requests, read_requests
 from servemap.analysis.verdict import Check
 from servemap.model.errors import ParseError
 from servemap.parsers.clients.records import ClientRun
 from servemap.parsers.clients.registry import read_run
-from servemap.parsers.jsonl import read_jsonl
 from servemap.parsers.records import skip_summary
 from servemap.parsers.values import integer, mapping, sequence, text
+from servemap.telemetry.clock import LoadTimes
 
 SET_SHARE = 0.01
 """Share of a window by which the clock may have been set within it."""
@@ -43,7 +43,7 @@ def read_load(
     raw: Path,
     client: dict[str, Any],
     load: dict[str, Any],
-    to_head: Callable[[int], int],
+    to_head: LoadTimes,
     whole: bool,
 ) -> LoadRecords:
     """Return the requests that a load's client measured.
@@ -95,14 +95,13 @@ def _check_clock(run: ClientRun, client: Mapping[str, Any]) -> list[Check]:
 
 
 def _own(
-    raw: Path, client: dict[str, Any], to_head: Callable[[int], int], optional: bool
+    raw: Path, client: dict[str, Any], to_head: LoadTimes, optional: bool
 ) -> tuple[Requests, dict[str, list[str]]]:
     path = raw / "requests.jsonl"
     if not path.is_file():
         if optional:
             return NO_REQUESTS, {}
         raise ParseError("requests.jsonl is missing", str(path), "run the case again")
-    content = read_jsonl(path)
     overlaps: dict[str, list[tuple[int, int]]] = {}
     for item in sequence(client.get("segments")):
         fields = mapping(item)
@@ -112,8 +111,8 @@ def _own(
             for begin, end in pairs
             if begin is not None and end is not None
         ]
-    requests = parse_requests(content.lines, overlaps, to_head)
-    skipped = skip_summary([*content.skipped, *requests.skipped])
+    requests = read_requests(path, overlaps, to_head)
+    skipped = skip_summary(requests.skipped)
     return requests, {"requests.jsonl": skipped} if skipped else {}
 
 

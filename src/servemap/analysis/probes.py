@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 from servemap.analysis.checks.client import check_client, check_schedule
 from servemap.analysis.checks.requests import check_requests
+from servemap.analysis.goodput import meeting
 from servemap.analysis.load_records import read_load
-from servemap.analysis.metrics import meets
 from servemap.analysis.requests import Request
 from servemap.analysis.verdict import Check, resolve_limits, verdict
 from servemap.model.errors import ParseError
 from servemap.model.files import read_json_value
 from servemap.model.search import Judge, Judgement, Outcome
 from servemap.parsers.values import integer, mapping
+from servemap.telemetry.clock import HEAD_TIMES
 
 FAILURES = "error_share"
 """The check that is none of a probe: requests that failed miss the SLO, which is what it asks."""
@@ -32,7 +33,8 @@ def slo_share(requests: Sequence[Request], slo: dict[str, float]) -> float | Non
     """Return the share of all requests, failed ones included, that met the SLO; None of none."""
     if not requests:
         return None
-    return sum(r.status == "ok" and meets(r, slo) for r in requests) / len(requests)
+    ok = [r for r in requests if r.status == "ok"]
+    return int(meeting(ok, slo).sum()) / len(requests)
 
 
 def outcome_of(share: float | None, least: float, checks: Iterable[Check]) -> Judgement:
@@ -68,7 +70,7 @@ def read_run(raw: Path, case: Mapping[str, Any], limits: dict[str, float]) -> Pr
     """
     resolved = resolve_limits(limits)
     client, load = _object(raw / "client.json"), _object(raw / "load.json")
-    rows = read_load(raw, client, load, int, whole=True).requests.rows
+    rows = read_load(raw, client, load, HEAD_TIMES, whole=True).requests.rows
     fixed = mapping(load.get("request")).get("ignore_eos") is True
     sent = integer(mapping(client.get("counts")).get("sent"))
     checks = [

@@ -12,28 +12,49 @@ All latencies come from the client's clock and all counts from the server's own 
 Which chunk brought how many tokens is read from the cumulative count on the events; where the
 server sends none, from its total, spread evenly over the chunks (flag `chunk_tokens_estimated`).
 Only requests with status ok have latencies: half an answer is no sample of a whole one.
+
+All requests of a block are computed at once (`chunks.py`); the arrays of a row are parts of its
+block's arrays, and `itl_s` is `chunk_gap_s` itself where every chunk brought one token.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from servemap.analysis.chunks import (
+    ChunkTable,
+    EventTable,
+    Mask,
+    begins,
+    sizes,
+    token_chunks,
+    touched,
+)
 from servemap.analysis.failed import contradicted, partial_tokens
+from servemap.analysis.raw_requests import (
+    NO_COUNT,
+    NO_TIME,
+    Events,
+    Fields,
+    Ints,
+    RawRequest,
+    Usage,
+    error_text,
+    of_record,
+    read_raw_requests,
+)
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Skipped
-from servemap.parsers.values import integer, mapping, sequence, text
+from servemap.telemetry.clock import HEAD_TIMES, LoadTimes
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Overlaps = Mapping[str, Sequence[tuple[int, int]]]
 
-TOKEN_KINDS = "tkc"
 STATUSES = ("ok", "failed", "timed_out")
-# A first chunk hides tokens when it brings more than this many and more than twice what the
-# following chunks bring: then the time before it is decode time too.
-HIDDEN_TOKENS = 4
-HIDDEN_RATIO = 2.0
 
 FLAG_CHUNKS = "multi_token_chunks"
 FLAG_ESTIMATED = "chunk_tokens_estimated"
@@ -46,8 +67,11 @@ FLAG_PROMPT = "prompt_tokens_differ"
 FLAG_BACKWARDS = "event_times_run_backwards"
 FLAG_AT_ONCE = "all_tokens_at_one_time"
 
-# More tokens than any context holds is damage, not a count.
-MOST_TOKENS = 100_000_000
+# Requests computed at once: arrays of some MB, which fit a cache and cost no memory to speak of.
+_BLOCK = 512
+
+_TEXT = ord("t")
+_NO_USAGE = Usage()
 
 
 class Request(NamedTuple):
@@ -95,276 +119,258 @@ class Requests(NamedTuple):
     skipped: list[Skipped]
 
 
-class Chunks(NamedTuple):
-    """Token-carrying events: arrival (epoch ns), tokens each, and flags on how it is known."""
-
-    t_ns: Ints
-    tokens: Ints
-    flags: tuple[str, ...]
-
-
-NO_CHUNKS = Chunks(np.empty(0, np.int64), np.empty(0, np.int64), ())
-
-
 def parse_requests(
-    lines: Iterable[JsonLine],
-    overlaps: dict[str, list[tuple[int, int]]],
-    to_head: Callable[[int], int] = int,
+    lines: Iterable[JsonLine], overlaps: Overlaps, times: LoadTimes = HEAD_TIMES
 ) -> Requests:
+    """Return the measured requests of decoded records; see `read_requests`."""
+    return _requests(map(of_record, lines), overlaps, times, [])
+
+
+def read_requests(path: Path, overlaps: Overlaps, times: LoadTimes = HEAD_TIMES) -> Requests:
     """Return the measured requests of requests.jsonl.
 
     Args:
-        lines: whole lines of the file.
+        path: the file.
         overlaps: by segment, the intervals (epoch ns) in which an injected request was running;
             every ITL of another stream in that segment is tagged by whether its gap touches one.
-        to_head: puts the client's times on the head's clock, which `overlaps` are on already.
+        times: puts the client's times on the head's clock, which `overlaps` are on already.
+
+    Raises:
+        OSError: the file cannot be read.
     """
+    skipped: list[Skipped] = []
+    return _requests(read_raw_requests(path, skipped), overlaps, times, skipped)
+
+
+def _requests(
+    raw: Iterable[RawRequest], overlaps: Overlaps, times: LoadTimes, skipped: list[Skipped]
+) -> Requests:
     rows: list[Request] = []
     warmup = {True: 0, False: 0}
-    skipped: list[Skipped] = []
     seen: set[str] = set()
-    for line in lines:
-        record = line.value
-        status, name = text(record.get("status")), text(record.get("id"))
-        if status not in STATUSES or name is None:
-            skipped.append(Skipped(line.line, "not a request record: no id or unknown status"))
-        elif record.get("warmup") is True:
-            warmup[status == "ok"] += 1
-        elif name in seen:
-            skipped.append(Skipped(line.line, f"request {name} is there twice"))
-        else:
-            seen.add(name)
-            segment = text(record.get("segment")) or "main"
-            rows.append(_request(_moved(record, to_head), name, status, overlaps.get(segment, [])))
+
+    def measured() -> Iterable[RawRequest]:
+        for one in raw:
+            status, name = one.fields.status, one.fields.id
+            if status not in STATUSES or name is None:
+                reason = "not a request record: no id or unknown status"
+                skipped.append(Skipped(one.line, reason))
+            elif one.fields.warmup is True:
+                warmup[status == "ok"] += 1
+            elif name in seen:
+                skipped.append(Skipped(one.line, f"request {name} is there twice"))
+            else:
+                seen.add(name)
+                yield one
+
+    found = iter(measured())
+    while block := list(islice(found, _BLOCK)):
+        rows.extend(_block(block, overlaps, times))
     return Requests(rows, warmup[True], warmup[False], skipped)
 
 
-def _moved(record: dict[str, Any], to_head: Callable[[int], int]) -> dict[str, Any]:
-    """Return a record with its times on the head's clock."""
-    moved = dict(record)
-    for name in ("scheduled_ns", "sent_ns", "last_ns"):
-        known = integer(record.get(name))
-        moved[name] = None if known is None else to_head(known)
-    times = [integer(t) for t in sequence(record.get("t_ns"))]
-    moved["t_ns"] = [None if t is None else to_head(t) for t in times]
-    return moved
-
-
-def _request(
-    record: dict[str, Any], name: str, status: str, overlaps: list[tuple[int, int]]
-) -> Request:
-    usage = mapping(record.get("usage"))
-    output_tokens = _count(usage.get("completion_tokens"))
-    reasoning = _count(usage.get("reasoning_tokens"))
-    kinds = text(record.get("kinds")) or ""
-    counts = [integer(n) for n in sequence(record.get("tokens"))]
-    wrong = contradicted(kinds.count("k"), reasoning)
-    reasoning = None if wrong else reasoning
-    chunks = token_chunks(
-        [integer(t) for t in sequence(record.get("t_ns"))],
-        kinds,
-        counts,
-        output_tokens,
-        reasoning,
-    )
-    sent = integer(record.get("sent_ns"))
-    first = int(chunks.t_ns[0]) if chunks.t_ns.size else None
-    last = int(chunks.t_ns[-1]) if chunks.t_ns.size else integer(record.get("last_ns"))
-    planned_input = integer(record.get("isl"))
-    input_tokens = _count(usage.get("prompt_tokens"))
-    flags = list(chunks.flags)
-    if status == "ok" and output_tokens is None:
-        flags.append(FLAG_NO_USAGE)
-    if planned_input is not None and input_tokens not in (None, planned_input):
-        flags.append(FLAG_PROMPT)
-    if wrong:
-        flags.append(FLAG_REASONING)
-    timing = _NO_TIMING
-    if status == "ok" and sent is not None and first is not None and last is not None:
-        timing = _timing(sent, first, last, output_tokens, chunks)
-        # As of an answer that came in one piece: there is no time between its tokens.
-        if first == last and (output_tokens or 0) > 1 and FLAG_HIDDEN not in flags:
-            flags.append(FLAG_AT_ONCE)
-    gaps_ns = np.diff(chunks.t_ns) if status == "ok" else np.empty(0, np.int64)
-    after_first = chunks.tokens[1:] if status == "ok" else np.empty(0, np.int64)
-    return Request(
-        id=name,
-        stream=text(record.get("stream")) or "main",
-        segment=text(record.get("segment")) or "main",
-        scheduled_ns=integer(record.get("scheduled_ns")),
-        sent_ns=sent,
-        first_ns=first,
-        first_text_ns=_first_text(record),
-        last_ns=last,
-        status=status,
-        error=_error(record.get("error")),
-        http_status=integer(record.get("http_status")),
-        attempts=integer(record.get("attempts")),
-        input_planned=planned_input,
-        output_planned=integer(record.get("osl")),
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        cached_tokens=_count(usage.get("cached_tokens")),
-        reasoning_tokens=reasoning,
-        partial_output_tokens=(
-            None if status == "ok" else partial_tokens(kinds, counts, output_tokens)
-        ),
-        ttft_s=timing.ttft_s,
-        tpot_s=timing.tpot_s,
-        e2e_s=timing.e2e_s,
-        req_output_tps=timing.output_tps,
-        itl_s=np.repeat(gaps_ns / 1e9 / np.maximum(after_first, 1), after_first),
-        chunk_gap_s=gaps_ns / 1e9,
-        chunk_tokens=chunks.tokens if status == "ok" else np.empty(0, np.int64),
-        itl_overlaps_injection=np.repeat(
-            _touches(chunks.t_ns, overlaps) if status == "ok" else np.empty(0, np.bool_),
-            after_first,
-        ),
-        flags=tuple(flags),
-    )
-
-
-def token_chunks(
-    t_ns: list[int | None],
-    kinds: str,
-    cumulative: list[int | None],
-    output_tokens: int | None,
-    reasoning_tokens: int | None,
-) -> Chunks:
-    """Return which events brought how many tokens.
-
-    Args:
-        t_ns: arrival of each event.
-        kinds: one letter an event (r role or empty, t text, k reasoning, c tool call, u usage,
-            e error, d end); text, reasoning and tool calls carry tokens.
-        cumulative: the server's completion count on each event, None where it carried none.
-        output_tokens: the server's total, None where it never said.
-        reasoning_tokens: the part of the total that was reasoning, None where it never said.
-    """
-    events = [
-        (t, kind, cumulative[i] if i < len(cumulative) else None)
-        for i, (t, kind) in enumerate(zip(t_ns, kinds, strict=False))
-        if t is not None and kind not in "de"
+def _block(block: Sequence[RawRequest], overlaps: Overlaps, times: LoadTimes) -> Iterable[Request]:
+    """Return the rows of some requests, every column computed at once."""
+    fields = [one.fields for one in block]
+    usage = [one.usage or _NO_USAGE for one in fields]
+    counts = {name: [getattr(one, name) for one in usage] for name in Usage.__struct_fields__}
+    reasoning = counts["reasoning_tokens"]
+    wrong = [
+        contradicted(one.events.kinds.count(b"k"), n)
+        for one, n in zip(block, reasoning, strict=True)
     ]
-    counted = _counted_chunks(events)
-    if counted is not None:
-        return counted
-    arrivals = [t for t, kind, _ in events if kind in TOKEN_KINDS]
-    if not arrivals:
-        return _invisible_chunk(events, output_tokens)
-    hidden = 0
-    if "k" not in kinds and output_tokens is not None:
-        # Reasoning that was counted and never sent came before the first visible chunk.
-        hidden = min(reasoning_tokens or 0, max(output_tokens - len(arrivals), 0))
-    visible = None if output_tokens is None else output_tokens - hidden
-    tokens, flags = _spread(len(arrivals), visible)
-    tokens[0] += hidden
-    return _flagged(np.array(arrivals, np.int64), tokens, flags)
+    counts["reasoning_tokens"] = [
+        None if bad else n for n, bad in zip(reasoning, wrong, strict=True)
+    ]
+    events = _event_table(block, times)
+    output = _numbers(counts["completion_tokens"], NO_COUNT)
+    chunks = token_chunks(events, output, _numbers(counts["reasoning_tokens"], NO_COUNT))
+    ok = np.array([one.status == "ok" for one in fields], np.bool_)
+    first, last = _edges(chunks, len(block))
+    sent = _moments([one.sent_ns for one in fields], times)
+    recorded = _moments([one.last_ns for one in fields], times)
+    last = np.where(first == NO_TIME, recorded, last)
+    timing = _timing(sent, first, last, output, chunks.hidden, ok)
+    planned = [one.isl for one in fields]
+    names = [(one.stream or "main", one.segment or "main") for one in fields]
+    arrays = _arrays(chunks, ok, [segment for _, segment in names], overlaps)
+    return map(
+        Request._make,
+        zip(
+            [one.id for one in fields],
+            [stream for stream, _ in names],
+            [segment for _, segment in names],
+            _known(_moments([one.scheduled_ns for one in fields], times)),
+            _known(sent),
+            _known(first),
+            _known(_first_text(events)),
+            _known(last),
+            [one.status for one in fields],
+            [error_text(one.error) for one in fields],
+            [one.http_status for one in fields],
+            [one.attempts for one in fields],
+            planned,
+            [one.osl for one in fields],
+            counts["prompt_tokens"],
+            counts["completion_tokens"],
+            counts["cached_tokens"],
+            counts["reasoning_tokens"],
+            [
+                None if one.fields.status == "ok" else _partial(one.events, n)
+                for one, n in zip(block, counts["completion_tokens"], strict=True)
+            ],
+            *map(_known_floats, timing),
+            *arrays,
+            _flags(
+                chunks, fields, counts, planned, wrong, ok & (first == last) & (first != NO_TIME)
+            ),
+            strict=True,
+        ),
+    )
 
 
-def _counted_chunks(events: list[tuple[int, str, int | None]]) -> Chunks | None:
-    """Chunks from cumulative counts; None where the token-carrying events do not have them."""
-    carrying = [count for _, kind, count in events if kind in TOKEN_KINDS]
-    growing = [count for _, kind, count in events if kind != "u" and count]
-    if not growing or any(count is None for count in carrying):
-        return None
-    arrivals: list[int] = []
-    tokens: list[int] = []
-    total = 0
-    for t, kind, count in events:
-        if count is None or count <= total:
-            continue
-        if kind == "u" and arrivals:
-            # The usage event states a total; it carries no token of its own.
-            tokens[-1] += count - total
-        else:
-            arrivals.append(t)
-            tokens.append(count - total)
-        total = count
-    return _flagged(np.array(arrivals, np.int64), np.array(tokens, np.int64), [])
+def _partial(events: Events, output_tokens: int | None) -> int:
+    counts = [] if events.counts is None else events.counts.tolist()
+    told = [None if n == NO_COUNT else n for n in counts]
+    return partial_tokens(events.kinds.decode("ascii", "replace"), told, output_tokens)
 
 
-def _invisible_chunk(
-    events: list[tuple[int, str, int | None]], output_tokens: int | None
-) -> Chunks:
-    """Tokens that never showed (an unfinished character, a stripped stop word).
-
-    The last empty or usage event is when they were certainly there: an upper bound.
-    """
-    bounds = [t for t, kind, _ in events if kind in "ru"]
-    if not output_tokens or not bounds:
-        return NO_CHUNKS
-    empty = [t for t, kind, _ in events if kind == "r"]
-    at = empty[-1] if empty else bounds[0]
-    return Chunks(np.array([at], np.int64), np.array([output_tokens], np.int64), (FLAG_NO_TEXT,))
-
-
-def _spread(chunks: int, total: int | None) -> tuple[Ints, list[str]]:
-    """Spread `total` tokens over `chunks` events as evenly as whole tokens allow."""
-    if total is None or total == chunks:
-        return np.ones(chunks, np.int64), []
-    if total < chunks:
-        return np.ones(chunks, np.int64), [FLAG_MORE_EVENTS]
-    edges = np.arange(chunks + 1, dtype=np.int64) * total // chunks
-    return np.diff(edges), [FLAG_ESTIMATED]
+def _event_table(block: Sequence[RawRequest], times: LoadTimes) -> EventTable:
+    lengths = [one.events.t_ns.size for one in block]
+    t_ns = np.concatenate([one.events.t_ns for one in block])
+    missing = t_ns == NO_TIME
+    moved = times.all_to_head(t_ns)
+    if missing.any():
+        moved[missing] = NO_TIME
+    counts = [
+        np.full(one.events.t_ns.size, NO_COUNT) if one.events.counts is None else one.events.counts
+        for one in block
+    ]
+    return EventTable(
+        moved,
+        np.frombuffer(b"".join(one.events.kinds for one in block), np.uint8),
+        np.concatenate(counts),
+        np.repeat(np.arange(len(block)), lengths),
+        len(block),
+    )
 
 
-def _flagged(t_ns: Ints, tokens: Ints, flags: list[str]) -> Chunks:
-    if (np.diff(t_ns) < 0).any():
-        return NO_CHUNKS._replace(flags=(FLAG_BACKWARDS,))
-    if (tokens[1:] > 1).any():
-        flags = [*flags, FLAG_CHUNKS]
-    usual = float(np.median(tokens[1:])) if tokens.size > 1 else 0.0
-    if tokens.size and tokens[0] > max(HIDDEN_TOKENS, HIDDEN_RATIO * usual):
-        flags = [*flags, FLAG_HIDDEN]
-    return Chunks(t_ns, tokens, tuple(flags))
+def _edges(chunks: ChunkTable, answers: int) -> tuple[Ints, Ints]:
+    """Return the arrival of each answer's first and last chunk, NO_TIME where it has none."""
+    first, last = np.full(answers, NO_TIME), np.full(answers, NO_TIME)
+    own = begins(chunks.owner)
+    first[chunks.owner[own]] = chunks.t_ns[own]
+    last[chunks.owner] = chunks.t_ns
+    return first, last
 
 
-class _Timing(NamedTuple):
-    ttft_s: float | None
-    tpot_s: float | None
-    e2e_s: float | None
-    output_tps: float | None
+def _first_text(events: EventTable) -> Ints:
+    """Return the arrival of each answer's first visible text, NO_TIME where that is missing."""
+    found = np.full(events.answers, NO_TIME)
+    at = np.flatnonzero(events.kinds == _TEXT)
+    own = begins(events.owner[at])
+    found[events.owner[at[own]]] = events.t_ns[at[own]]
+    return found
 
 
-_NO_TIMING = _Timing(None, None, None, None)
+def _timing(
+    sent: Ints, first: Ints, last: Ints, output: Ints, hidden: Mask, ok: Mask
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return TTFT, TPOT, E2E (s) and output tokens/s of each request, NaN where there is none."""
+    known = ok & (sent != NO_TIME) & (first != NO_TIME) & (last != NO_TIME)
+    known &= (first >= sent) & (last >= first)
+    ttft = np.where(known, first - sent, 0) / 1e9
+    e2e = np.where(known, last - sent, 0) / 1e9
+    decode = np.where(known, last - first, 0) / 1e9
+    several = known & (output > 1)
+    # The decode interval does not contain hidden tokens, so no TPOT comes from it.
+    whole = several & ~hidden & (decode > 0)
+    span = np.where(whole, decode, e2e)
+    nothing = np.full(ok.size, np.nan)
+    tpot = np.divide(decode, output - 1, out=nothing.copy(), where=whole)
+    speed = np.divide(output, span, out=nothing.copy(), where=several & (span > 0))
+    return np.where(known, ttft, np.nan), tpot, np.where(known, e2e, np.nan), speed
 
 
-def _timing(sent: int, first: int, last: int, output_tokens: int | None, chunks: Chunks) -> _Timing:
-    ttft, e2e, decode = (first - sent) / 1e9, (last - sent) / 1e9, (last - first) / 1e9
-    if ttft < 0 or decode < 0:
-        return _NO_TIMING
-    if output_tokens is None or output_tokens <= 1:
-        return _Timing(ttft, None, e2e, None)
-    if FLAG_HIDDEN in chunks.flags or decode == 0:
-        # The decode interval does not contain the hidden tokens, so no TPOT comes from it.
-        return _Timing(ttft, None, e2e, output_tokens / e2e if e2e > 0 else None)
-    return _Timing(ttft, decode / (output_tokens - 1), e2e, output_tokens / decode)
+def _arrays(
+    chunks: ChunkTable, ok: Mask, segments: Sequence[str], overlaps: Overlaps
+) -> tuple[list[Floats], list[Floats], list[Ints], list[Mask]]:
+    """Return itl_s, chunk_gap_s, chunk_tokens and itl_overlaps_injection of each request."""
+    answers = ok.size
+    t_ns, tokens, owner = chunks.t_ns, chunks.tokens, chunks.owner
+    if not ok.all():
+        used = ok[owner]
+        t_ns, tokens, owner = t_ns[used], tokens[used], owner[used]
+    behind = ~begins(owner)[1:]
+    after, whose = tokens[1:][behind], owner[1:][behind]
+    gap_s = (t_ns[1:] - t_ns[:-1])[behind] / 1e9
+    hit = np.zeros(whose.size, np.bool_)
+    for segment in set(segments) & set(overlaps):
+        of_segment = np.array([name == segment for name in segments], np.bool_)
+        own = of_segment[whose]
+        edges = t_ns[:-1][behind][own], t_ns[1:][behind][own]
+        hit[own] = touched(*edges, overlaps[segment])
+    of_gaps = sizes(whose, answers)
+    gaps = _parts(gap_s, of_gaps)
+    if (after == 1).all():
+        itls, hits = gaps, _parts(hit, of_gaps)
+    else:
+        of_tokens = np.bincount(whose, after, minlength=answers).astype(np.int64)
+        itls = _parts(np.repeat(gap_s / after, after), of_tokens)
+        hits = _parts(np.repeat(hit, after), of_tokens)
+    return itls, gaps, _parts(tokens, sizes(owner, answers)), hits
 
 
-def _touches(t_ns: Ints, intervals: list[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Say of each gap between consecutive chunks whether it overlaps one of the intervals."""
-    touched = np.zeros(max(t_ns.size - 1, 0), np.bool_)
-    for begin, end in intervals:
-        touched |= (t_ns[:-1] < end) & (t_ns[1:] > begin)
-    return touched
+def _parts(values: NDArray[Any], lengths: Ints) -> list[NDArray[Any]]:
+    edges = np.concatenate(([0], np.cumsum(lengths))).tolist()
+    return [values[begin:end] for begin, end in pairwise(edges)]
 
 
-def _first_text(record: dict[str, Any]) -> int | None:
-    kinds = text(record.get("kinds")) or ""
-    position = kinds.find("t")
-    times = sequence(record.get("t_ns"))
-    return integer(times[position]) if 0 <= position < len(times) else None
+def _flags(
+    chunks: ChunkTable,
+    fields: Sequence[Fields],
+    counts: Mapping[str, Sequence[int | None]],
+    planned: Sequence[int | None],
+    wrong: Sequence[bool],
+    at_once: Mask,
+) -> list[tuple[str, ...]]:
+    output, given = counts["completion_tokens"], counts["prompt_tokens"]
+    no_usage = [f.status == "ok" and n is None for f, n in zip(fields, output, strict=True)]
+    differs = [p is not None and n not in (None, p) for p, n in zip(planned, given, strict=True)]
+    # As of an answer that came in one piece: there is no time between its tokens.
+    more = np.array([(n or 0) > 1 for n in output], np.bool_)
+    masks = {
+        FLAG_BACKWARDS: chunks.backwards,
+        FLAG_NO_TEXT: chunks.invisible,
+        FLAG_MORE_EVENTS: chunks.more_events,
+        FLAG_ESTIMATED: chunks.estimated,
+        FLAG_CHUNKS: chunks.several,
+        FLAG_HIDDEN: chunks.hidden,
+        FLAG_NO_USAGE: np.array(no_usage, np.bool_),
+        FLAG_PROMPT: np.array(differs, np.bool_),
+        FLAG_REASONING: np.array(wrong, np.bool_),
+        FLAG_AT_ONCE: at_once & more & ~chunks.hidden,
+    }
+    found: list[tuple[str, ...]] = [()] * len(fields)
+    for name, mask in masks.items():
+        for place in np.flatnonzero(mask).tolist():
+            found[place] = (*found[place], name)
+    return found
 
 
-def _count(value: Any) -> int | None:
-    count = integer(value)
-    return count if count is not None and 0 <= count <= MOST_TOKENS else None
+def _moments(values: Sequence[int | None], times: LoadTimes) -> Ints:
+    """Return moments on the head's clock, NO_TIME where a value is none."""
+    raw = _numbers(values, NO_TIME)
+    return np.where(raw == NO_TIME, NO_TIME, times.all_to_head(raw))
 
 
-def _error(value: Any) -> str | None:
-    if value is None:
-        return None
-    fields = mapping(value)
-    name, message = text(fields.get("class")), text(fields.get("message"))
-    return ": ".join(part for part in (name or "unknown", message) if part)
+def _numbers(values: Sequence[int | None], missing: int) -> Ints:
+    return np.array([missing if value is None else value for value in values], np.int64)
+
+
+def _known(moments: Ints) -> list[int | None]:
+    return [None if value == NO_TIME else value for value in moments.tolist()]
+
+
+def _known_floats(values: Floats) -> list[float | None]:
+    return [None if value != value else value for value in values.tolist()]

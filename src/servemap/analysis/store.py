@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from servemap.telemetry.align import AlignedRow
 
 SCHEMA = 1
 _FOOTER = b"servemap"
+_ROWS = 4096
 
 REQUESTS = pa.schema(
     [
@@ -65,14 +66,18 @@ TELEMETRY = pa.schema(
 )
 
 
-def requests_table(rows: Sequence[Request]) -> Any:
-    """Return a requests table, one row a request."""
-    return _table(rows, REQUESTS)
+def write_requests(path: Path, rows: Sequence[Request], attempt: int | None) -> None:
+    """Write requests.parquet, one row a request.
+
+    It is made in parts: a table of all would hold every token's time a second time.
+    """
+    parts = [rows[at : at + _ROWS] for at in range(0, len(rows), _ROWS)] or [rows]
+    _write(path, REQUESTS, (_table(part, REQUESTS) for part in parts), attempt)
 
 
-def telemetry_table(rows: Sequence[AlignedRow]) -> Any:
-    """Return a telemetry table, one row a sample and segment."""
-    return _table(rows, TELEMETRY)
+def write_telemetry(path: Path, rows: Sequence[AlignedRow], attempt: int | None) -> None:
+    """Write telemetry.parquet, one row a sample and segment."""
+    _write(path, TELEMETRY, [_table(rows, TELEMETRY)], attempt)
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
@@ -81,22 +86,30 @@ def _table(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def write_table(path: Path, table: Any, attempt: int | None) -> None:
-    """Write a table whole or not at all, with schema number and attempt in its footer."""
+def _write(path: Path, schema: Any, tables: Iterable[Any], attempt: int | None) -> None:
+    """Write tables whole or not at all, with schema number and attempt in the file's footer."""
     footer = json.dumps({"schema": SCHEMA, "attempt": attempt}).encode()
+    marked = schema.with_metadata({_FOOTER: footer})
+    # Times of millions of tokens do not repeat: a dictionary of them only costs time.
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        pq.write_table(table.replace_schema_metadata({_FOOTER: footer}), temporary)
+        with pq.ParquetWriter(temporary, marked, use_dictionary=texts) as writer:
+            for table in tables:
+                writer.write_table(table.replace_schema_metadata(marked.metadata))
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def read_table(path: Path, attempt: int | None) -> Any | None:
-    """Return a derived table, or None where it is missing, damaged or of another attempt."""
+def read_table(path: Path, attempt: int | None, columns: Sequence[str] | None = None) -> Any | None:
+    """Return a derived table, or None where it is missing, damaged or of another attempt.
+
+    Of requests.parquet a reader names the columns: those of single tokens may be a gigabyte.
+    """
     try:
         with open(path, "rb", opener=regular) as handle, pq.ParquetFile(handle) as file:
-            table = file.read()
+            table = file.read(columns=columns)
         footer = json.loads((table.schema.metadata or {}).get(_FOOTER, b"{}"))
     except (OSError, ValueError, pa.ArrowException):
         return None

@@ -1,4 +1,4 @@
-"""summary.csv, summary.jsonl, aggregate.csv and the per-family telemetry tables of a run.
+"""summary.csv, summary.jsonl, aggregate.csv and the tables of a run.
 
 Latencies are in ms with the unit in the name. A missing value is an empty cell (null in JSON,
 `-` in the telemetry tables). Figures of invalid repeats are in the summary as evidence and enter
@@ -19,14 +19,16 @@ from servemap.analysis.metrics import pick
 from servemap.analysis.noise import bootstrap_mean
 from servemap.analysis.noise import repeats as repeat_statistics
 from servemap.analysis.repeats import SCHEMA, Repeat, read_repeat
-from servemap.analysis.tables import family_tables
+from servemap.analysis.tables import POINT_COLUMNS, family_tables, percentile_rows
+from servemap.analysis.targets import COLUMNS as TARGET_COLUMNS
+from servemap.analysis.targets import judge, target_rows
 from servemap.model.canon import write_json_atomic, write_text_atomic
 from servemap.parsers.values import integer, mapping, text
 
 KEY_COLUMNS = ("run", "variant", "case", "repeat", "attempt", "status", "verdict", "reasons")
 
 _LATENCIES = {
-    "ttft": ("p50", "p95", "p99", "max"),
+    "ttft": ("p50", "p90", "p95", "p99", "max"),
     "tpot": ("p50", "p95", "p99"),
     "itl": ("p50", "p95", "p99", "max"),
     "e2e": ("p50", "p95", "p99"),
@@ -38,10 +40,16 @@ FIGURES: dict[str, tuple[str, float]] = {
     "input_tok_s": ("input_tok_s", 1),
     "agg_output_tps": ("agg_output_tps", 1),
     "total_tok_s": ("total_tok_s", 1),
+    "uncached_input_tok_s": ("uncached_input_tok_s", 1),
+    "cached_input_tok_s": ("cached_input_tok_s", 1),
+    "success_rate": ("success_rate", 1),
     "cache_hit_rate": ("cache_hit_rate", 1),
     "weighted_tok_s": ("weighted_tok_s", 1),
     "goodput_req_s": ("goodput_req_s", 1),
+    "slo_share": ("slo_share", 1),
     "mean_in_flight": ("mean_in_flight", 1),
+    "measured_in_flight": ("measured_in_flight", 1),
+    "littles_law_ratio": ("littles_law_ratio", 1),
     "req_output_tps_p10": ("req_output_tps.p10", 1),
     "req_output_tps_p50": ("req_output_tps.p50", 1),
     "ttft_from_schedule_p95_ms": ("ttft_from_schedule_s.p95", 1e3),
@@ -67,6 +75,16 @@ _COUNTS = {
     "cached_tokens": "tokens.cached",
     "ttft_n": "ttft_s.n",
     "itl_n": "itl_s.n",
+}
+
+# Column -> path in a segment's figures by the engine's own counters, and its factor.
+ENGINE: dict[str, tuple[str, float]] = {
+    "engine_queue_mean_ms": ("engine.queue_time_s.mean", 1e3),
+    "engine_prefill_mean_ms": ("engine.prefill_time_s.mean", 1e3),
+    "engine_decode_mean_ms": ("engine.decode_time_s.mean", 1e3),
+    "spec_accept_rate": ("engine.speculative.accept_rate", 1),
+    "spec_accept_length": ("engine.speculative.mean_accept_length", 1),
+    "spec_target_forward_rate": ("engine.speculative.target_forward_rate", 1),
 }
 
 # Column -> figure that an injection changed, in percent.
@@ -127,6 +145,15 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     for name, comparison in comparisons.items():
         record = {"schema": SCHEMA, "run": run_dir.name, **comparison}
         write_json_atomic(run_dir / "comparisons" / f"{name}.json", record)
+    judged = [
+        one
+        for repeat, row in zip(repeats, plan_rows, strict=True)
+        for one in judge(repeat, row.get("targets") or ())
+    ]
+    targets = to_csv(TARGET_COLUMNS, target_rows(judged))
+    write_text_atomic(run_dir / "tables" / "targets.csv", targets)
+    points = to_csv(POINT_COLUMNS, percentile_rows(repeats))
+    write_text_atomic(run_dir / "tables" / "percentiles.csv", points)
     for family, (columns, table) in family_tables(repeats).items():
         path = run_dir / "tables" / f"case_{family}_summary.csv"
         write_text_atomic(path, to_csv(columns, table))
@@ -157,6 +184,9 @@ def summary_row(run: str, repeat: Repeat) -> Row:
     row.update({name: pick(block, path) for name, path in _COUNTS.items()})
     for name, (path, factor) in FIGURES.items():
         value = pick(block, path)
+        row[name] = None if value is None else value * factor
+    for name, (path, factor) in ENGINE.items():
+        value = pick(repeat.headline, path)
         row[name] = None if value is None else value * factor
     changes: Row = next(iter((repeat.metrics.get("interference") or {}).values()), {})
     for name, figure in INTERFERENCE.items():

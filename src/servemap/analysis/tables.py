@@ -1,10 +1,10 @@
-"""Telemetry of every case and segment, one table a family (cpu, memory, network, ...)."""
+"""Tables of every case and segment: all percentiles, and telemetry by family (cpu, memory, ...)."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from servemap.analysis.repeats import Repeat
-from servemap.analysis.stats import distribution
+from servemap.analysis.stats import P99_SAMPLES, PERCENTILES, distribution
 from servemap.analysis.store import read_table
 from servemap.parsers.values import mapping, sequence
 from servemap.telemetry.catalogue import families, family_of
@@ -30,6 +30,25 @@ COLUMNS = (
     "coverage",
 )
 
+POINTS = ("n", "mean", *(f"p{point}" for point in PERCENTILES), "max")
+SPREAD = (
+    "ttft_s",
+    "first_text_s",
+    "tpot_s",
+    "itl_s",
+    "chunk_gap_s",
+    "e2e_s",
+    "req_output_tps",
+    "ttft_from_schedule_s",
+    "e2e_from_schedule_s",
+    "schedule_lag_s",
+)
+POINT_COLUMNS = (
+    *("variant", "case", "repeat", "attempt", "verdict", "segment", "stream", "figure"),
+    *POINTS,
+    "few_for_p99",
+)
+
 Table = tuple[list[str], list[dict[str, Any]]]
 Series = tuple[str, str, str, str, str, str]
 """Segment, node, collector, entity, metric, unit."""
@@ -43,6 +62,27 @@ def family_tables(repeats: Iterable[Repeat]) -> dict[str, Table]:
         for name, (_, rows) in tables.items():
             rows.extend(found.get(name) or [_blank(repeat)])
     return tables
+
+
+def percentile_rows(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
+    """Return the rows of tables/percentiles.csv: every distribution of every stream, in its unit.
+
+    Stream `all` is the segment's workload; `few_for_p99` says that P99 is of fewer than 100 values.
+    """
+    rows = []
+    for repeat in repeats:
+        for segment in repeat.segments:
+            streams = {"all": segment.get("metrics"), **mapping(segment.get("streams"))}
+            for stream, block in streams.items():
+                for figure in SPREAD:
+                    found = mapping(mapping(block).get(figure))
+                    if not found:
+                        continue
+                    row = {name: found.get(name) for name in POINTS}
+                    row |= {"segment": segment.get("name"), "stream": stream, "figure": figure}
+                    row["few_for_p99"] = int(found.get("n") or 0) < P99_SAMPLES
+                    rows.append(_blank(repeat) | row)
+    return rows
 
 
 def _blank(repeat: Repeat) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from servemap.model.cases import CaseSpec, MixedCase
+from servemap.model.cases import CaseSpec, MixedCase, SearchCase
 from servemap.model.clients import OWN
 
 LADDER = (16, 64, 256)
@@ -26,6 +26,8 @@ def _of(case: CaseSpec) -> set[int]:
         return set()
     if isinstance(case, MixedCase):
         return {case.background.concurrency + 1}
+    if isinstance(case, SearchCase) and case.over == "concurrency":
+        return {min(step, int(case.most)) for step in LADDER}
     concurrency: int | None = getattr(case, "concurrency", None)
     if concurrency is not None:
         return {concurrency}

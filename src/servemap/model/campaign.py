@@ -17,6 +17,7 @@ from servemap.model.cases import (
 from servemap.model.clients import ClientName, ClientSpec
 from servemap.model.server_spec import ModelSpec, NodeSpec, ServerSpec
 from servemap.model.slo import Chosen, NotNegative, Slo
+from servemap.model.targets import GivenTarget
 
 
 class Variable(Model):
@@ -136,4 +137,5 @@ class Campaign(Model):
     freeze: Freeze = Freeze()
     slo: Slo = Slo()
     weights: Weights | None = None
+    targets: list[GivenTarget] = Field([], description="What figures have to reach.")
     limits: Limits = Limits()

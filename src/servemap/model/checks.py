@@ -19,6 +19,7 @@ from servemap.model.grids import variants_of
 from servemap.model.replay import check_trace
 from servemap.model.resolve import changed_keys, variant_server
 from servemap.model.steps import covers
+from servemap.model.targets import parse_target
 
 RESERVED_NAMES = frozenset(
     {
@@ -73,6 +74,7 @@ def check(campaign: Campaign) -> None:
         _check_lengths(campaign, case)
         if isinstance(case, SearchCase):
             _check_slo(campaign, case)
+    _check_targets(campaign)
     check_clients(campaign, [case for case in cases if isinstance(case, FixedCase)])
     _check_phases(campaign)
 
@@ -212,6 +214,23 @@ def _check_slo(campaign: Campaign, case: SearchCase) -> None:
             f"cases.{case.id}.slo",
             "give the campaign or the case an slo, such as { ttft_s: 2, tpot_s: 0.05 }",
         )
+
+
+def _check_targets(campaign: Campaign) -> None:
+    cases = [*(case.id for case in cases_of(campaign)), *curves_of(campaign)]
+    for number, target in enumerate(campaign.targets):
+        where = f"targets.{number}"
+        for name in target.cases:
+            known(name, cases, f"{where}.cases", "case")
+        figure = parse_target(target.target).figure.name
+        needs = {"weighted_tps": "weights", "goodput_rps": "slo", "slo_share": "slo"}.get(figure)
+        given = {"weights": campaign.weights is not None, "slo": bool(campaign.slo.model_dump())}
+        if needs is not None and not given[needs]:
+            raise ConfigError(
+                f"{figure} is never measured: the campaign declares no {needs}",
+                where,
+                f"add `{needs}` (config/README.md), or leave the target out",
+            )
 
 
 def _check_phases(campaign: Campaign) -> None:

@@ -1,6 +1,7 @@
 """The plan of a campaign: what is measured, in which order, and what identifies each job."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -69,8 +70,12 @@ class Plan:
         return curves_of(self.campaign)
 
     def cases_of(self, phase: PhaseSpec) -> list[str]:
-        """Return the ids of the cases that a phase measures; a curve stands for its points."""
-        return [item for name in phase.cases for item in self._curves.get(name, [name])]
+        """Return the ids of the cases that a phase measures."""
+        return self._points(phase.cases)
+
+    def _points(self, cases: Iterable[str]) -> list[str]:
+        """Return the ids of cases, of a curve those of its points."""
+        return [item for name in cases for item in self._curves.get(name, [name])]
 
     @cached_property
     def baselines(self) -> dict[str, BaselineSpec]:
@@ -153,7 +158,8 @@ class Plan:
     def rows(self) -> list[dict[str, Any]]:
         """Return every planned repeat for tables.
 
-        Each has variant, case, repeat, expect, spec_sha256 and compared_with (see `steps`).
+        Each has variant, case, repeat, expect, spec_sha256, compared_with (see `steps`), and the
+        targets of its case.
         """
         return [self._row(key) for key in self.items().repeats]
 
@@ -170,6 +176,7 @@ class Plan:
             "expect": self.cases[case].expect,
             "spec_sha256": self.spec_sha256("case", variant, case),
             "compared_with": self._comparable[variant],
+            "targets": self._targets(case),
         }
 
     def _chosen(self, *phases: str) -> list[PhaseSpec]:
@@ -178,6 +185,13 @@ class Plan:
         for name in phases or tuple(self.phases):
             self._collect(name, wanted)
         return [self.phases[name] for name in wanted]
+
+    def _targets(self, case: str) -> list[dict[str, Any]]:
+        return [
+            {"target": target.target, "gate": target.gate}
+            for target in self.campaign.targets
+            if not target.cases or case in self._points(target.cases)
+        ]
 
     def _collect(self, name: str, into: list[str]) -> None:
         for required in self.phases[name].requires:

@@ -14,6 +14,7 @@ from servemap.report import (
     clients,
     comparisons,
     effects,
+    engine,
     environment,
     frontier,
     gaps,
@@ -22,6 +23,7 @@ from servemap.report import (
     repeats,
     results,
     servers,
+    targets,
 )
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
@@ -79,6 +81,7 @@ def build(run: Run, partial: bool) -> Document:
         [
             results.summary(run),
             results.cases(run),
+            targets.targets(run),
             client_error.section(run),
             Section(
                 "plots",
@@ -89,7 +92,7 @@ def build(run: Run, partial: bool) -> Document:
             *filter(None, [frontier.curves(run), frontier.searches(run)]),
             comparisons.comparisons(run),
             repeats.spread(run),
-            *filter(None, [clients.clients(run)]),
+            *filter(None, [engine.engine(run), clients.clients(run)]),
             effects.interference(run),
             effects.telemetry(run, drawn, left_out),
             records.baselines(run),

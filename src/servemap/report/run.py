@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from servemap.analysis.repeats import Repeat, read_object, read_repeat
 from servemap.analysis.summary import Row, aggregate, summary_row
+from servemap.model.order import CaseKey
 from servemap.parsers.values import mapping, sequence, text
 
 
@@ -31,6 +32,8 @@ class Run(NamedTuple):
     problems: list[str]
     compared_with: dict[str, list[str]]
     """For each variant those that it may be compared with, the best first."""
+    targets: dict[CaseKey, list[Any]]
+    """Targets of each planned repeat, as {target, gate}."""
 
     @property
     def variants(self) -> list[str]:
@@ -118,6 +121,10 @@ def read_run(folder: Path, plan_rows: Sequence[dict[str, Any]]) -> Run:
         problems=problems,
         compared_with={
             row["variant"]: list(sequence(row.get("compared_with"))) for row in plan_rows
+        },
+        targets={
+            (row["variant"], row["case"], row["repeat"]): sequence(row.get("targets"))
+            for row in plan_rows
         },
     )
 

@@ -91,9 +91,10 @@ def marks(repeat: Repeat) -> tuple[Intervals, Intervals]:
         return [], []
     start = known[0][0]
     injected: list[tuple[int, int]] = []
-    table = read_table(repeat.folder / "requests.parquet", repeat.attempt)
+    names = ("stream", "sent_ns", "last_ns")
+    table = read_table(repeat.folder / "requests.parquet", repeat.attempt, names)
     if table is not None:
-        columns = [table[name].to_pylist() for name in ("stream", "sent_ns", "last_ns")]
+        columns = [table[name].to_pylist() for name in names]
         injected = [
             (sent, last)
             for stream, sent, last in zip(*columns, strict=True)

@@ -17,6 +17,7 @@ from servemap.model.clients import OWN_OPTIONS
 from servemap.parsers.clients import aiperf, sglang_bench, vllm_bench
 from servemap.parsers.clients.records import FLAG_AS_ASKED, ClientCall, ClientRun
 from servemap.parsers.clients.registry import PARSERS
+from servemap.telemetry.clock import HEAD_TIMES, LoadTimes, NodeClock
 from tests.fake_client import result
 from tests.parts import need
 
@@ -125,7 +126,7 @@ def test_a_clock_that_is_set_makes_stamps_of_the_wall_clock_worthless(
     (folder / aiperf.RECORDS).write_text(json.dumps(record))
     (folder / aiperf.PHASES).write_text(json.dumps({"phases": [phase]}))
     said = {"client": {"name": "aiperf"}, "clock": {"step_ns": step_ns}}
-    checks = {c.name: c for c in read_load(tmp_path, said, LOAD, int, whole=True).checks}
+    checks = {c.name: c for c in read_load(tmp_path, said, LOAD, HEAD_TIMES, whole=True).checks}
     assert checks["client_clock_set_ms"].ok is ok
 
 
@@ -162,7 +163,7 @@ def test_statistics_are_numpys(values: list[float], percent: float) -> None:
 
 def test_rows_of_requests_that_have_stamps() -> None:
     run = run_of(result(2, 10, 3, 9.0, 1.0, failed=1))
-    requests = client_requests(run, CLIENT, LOAD, lambda t_ns: t_ns + 5)
+    requests = client_requests(run, CLIENT, LOAD, LoadTimes(NodeClock(), 5))
     lost, good = requests.rows
     assert (requests.warmup_ok, requests.warmup_failed) == (3, 1)
     assert good.sent_ns == WALL_NS + 2_000_000_000 + 5
@@ -180,7 +181,9 @@ def test_rows_of_requests_that_have_stamps() -> None:
 
 def test_rows_of_requests_without_a_start() -> None:
     call = ClientCall("0", True, ttft_s=0.5, gaps_s=(0.1, 0.1), output_tokens=3, input_tokens=10)
-    (row,) = client_requests(ClientRun([call], {}, 1.0), CLIENT, LOAD, lambda t_ns: t_ns + 5).rows
+    (row,) = client_requests(
+        ClientRun([call], {}, 1.0), CLIENT, LOAD, LoadTimes(NodeClock(), 5)
+    ).rows
     assert (row.sent_ns, row.first_ns, row.last_ns) == (None, None, None)
     assert FLAG_NO_START in row.flags
     assert row.ttft_s == pytest.approx(0.5)
@@ -193,23 +196,23 @@ def test_a_length_that_was_only_asked_for_counts_where_it_cannot_be_shorter() ->
         flags=(FLAG_AS_ASKED,),
     )  # fmt: skip
     run = ClientRun([call], {}, 1.0)
-    (row,) = client_requests(run, CLIENT, LOAD, int).rows
+    (row,) = client_requests(run, CLIENT, LOAD, HEAD_TIMES).rows
     assert (row.input_tokens, row.output_tokens) == (None, 3)
-    (row,) = client_requests(run, CLIENT, {**LOAD, "request": {}}, int).rows
+    (row,) = client_requests(run, CLIENT, {**LOAD, "request": {}}, HEAD_TIMES).rows
     assert row.output_tokens is None
 
 
 def test_an_answer_without_time_between_its_tokens_is_said_to_be_one() -> None:
     """aiperf gives each event of one piece of an answer the same time: no TPOT follows from it."""
     call = ClientCall("0", True, ttft_s=0.5, gaps_s=(0.0, 0.0), output_tokens=3)
-    (row,) = client_requests(ClientRun([call], {}, 1.0), CLIENT, LOAD, int).rows
+    (row,) = client_requests(ClientRun([call], {}, 1.0), CLIENT, LOAD, HEAD_TIMES).rows
     assert (row.tpot_s, row.flags) == (None, (FLAG_AT_ONCE, FLAG_NO_START))
     for other in (call._replace(gaps_s=(0.0, 0.1)), call._replace(gaps_s=(), output_tokens=1)):
-        (row,) = client_requests(ClientRun([other], {}, 1.0), CLIENT, LOAD, int).rows
+        (row,) = client_requests(ClientRun([other], {}, 1.0), CLIENT, LOAD, HEAD_TIMES).rows
         assert FLAG_AT_ONCE not in row.flags
 
 
 def test_more_events_than_tokens_are_said_to_be() -> None:
     call = ClientCall("0", True, ttft_s=0.5, gaps_s=(0.1, 0.1, 0.1), output_tokens=3)
-    (row,) = client_requests(ClientRun([call], {}, 1.0), CLIENT, LOAD, int).rows
+    (row,) = client_requests(ClientRun([call], {}, 1.0), CLIENT, LOAD, HEAD_TIMES).rows
     assert FLAG_MORE_EVENTS in row.flags

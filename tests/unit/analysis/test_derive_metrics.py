@@ -1,6 +1,10 @@
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from runbuilder import MS, T0, request
 
+from servemap.analysis.goodput import meeting
 from servemap.analysis.metrics import figures, interference, segment_figures, weighted_throughput
 from servemap.analysis.requests import parse_requests
 from servemap.parsers.jsonl import JsonLine
@@ -166,3 +170,52 @@ def test_interference_splits_gaps_by_overlap():
     # Tokens at 1020, 1040, .. 1200 ms; the injection begins at 1100, so 1100-1120 is the first hit.
     assert itl["steady"]["n"] == 2 * 4
     assert itl["overlaps_injection"]["n"] == 2 * 5
+
+
+def test_success_rate_and_share_within_the_slo_count_what_failed():
+    requests = rows(request(1), request(2, ttft_ms=90.0), request(3, status="failed"), request(4))
+    block = figures(requests, 2.0, None, {"ttft_s": 0.06})
+    assert block["success_rate"] == 0.75
+    assert block["slo_share"] == 0.5
+    assert block["goodput_req_s"] == 1.0
+    assert figures(requests, 2.0)["slo_share"] is None
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 60), max_size=12), min_size=1, max_size=8),
+    st.sampled_from([5, 10, 29.9, 30, 59.8]),
+)
+def test_the_p99_of_itl_is_judged_as_it_is_computed(answers, limit_ms):
+    records = []
+    for number, gaps in enumerate(answers):
+        times = (T0 + np.cumsum([50, *gaps]) * MS).tolist()
+        usage = {"prompt_tokens": 64, "completion_tokens": len(times)}
+        kinds = "t" * len(times)
+        records.append(request(number, t_ns=times, kinds=kinds, usage=usage))
+    measured = rows(*records)
+    expected = [not r.itl_s.size or np.percentile(r.itl_s, 99) <= limit_ms / 1e3 for r in measured]
+    assert meeting(measured, {"itl_p99_s": limit_ms / 1e3}).tolist() == expected
+
+
+def test_one_stream_has_the_segments_distributions_over_its_own_window():
+    records = [request(i, sent_ms=100.0 * i) for i in range(4)]
+    found = segment_figures(
+        Segment("main", T0, T0 + 2_000 * MS), rows(*records), frozenset(), WEIGHTS, {"ttft_s": 1.0}
+    )
+    block, stream = found["metrics"], found["streams"]["main"]
+    assert stream["ttft_s"] == block["ttft_s"]
+    assert stream["window_s"] == pytest.approx(0.38)
+    assert stream["goodput_req_s"] == pytest.approx(4 / 0.38)
+    assert block["goodput_req_s"] == 2.0
+
+
+def test_littles_law_holds_where_all_requests_lie_inside():
+    records = [request(i, sent_ms=100.0 * i) for i in range(4)]
+    whole = segment_figures(
+        Segment("main", T0, T0 + 500 * MS), rows(*records), frozenset(), None, None
+    )
+    assert whole["metrics"]["measured_in_flight"] == pytest.approx(4 * 0.08 / 0.5)
+    assert whole["metrics"]["littles_law_ratio"] == pytest.approx(1.0)
+    late = Segment("main", T0 + 340 * MS, T0 + 500 * MS)
+    cut = segment_figures(late, rows(*records), frozenset(), None, None)
+    assert cut["metrics"]["measured_in_flight"] == pytest.approx(0.04 / 0.16)

@@ -1,10 +1,14 @@
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_chunks import token_chunks
 from runbuilder import MS, T0, S, request
 
-from servemap.analysis.requests import parse_requests, token_chunks
+from servemap.analysis import requests
+from servemap.analysis.requests import parse_requests, read_requests
 from servemap.parsers.jsonl import JsonLine
 
 
@@ -214,22 +218,106 @@ def test_reasoning_that_was_sent_is_not_hidden():
 
 
 EVENTS = st.lists(
-    st.tuples(st.integers(0, 1000), st.sampled_from("rtkcuted"), st.integers(0, 8)), max_size=30
+    st.tuples(
+        st.integers(-1, 1000),
+        st.sampled_from("rtkcuted"),
+        st.integers(-1, 8),
+    ),
+    max_size=30,
+)
+ANSWER = st.tuples(
+    EVENTS,
+    st.none() | st.integers(0, 200),
+    st.sampled_from(["none", "all", "some"]),
+    st.none() | st.integers(0, 50),
+    st.sampled_from(["ok", "failed"]),
 )
 
 
-@given(EVENTS, st.none() | st.integers(0, 200), st.booleans(), st.none() | st.integers(0, 50))
-def test_itls_add_up_to_the_decode_time(events, total, counted, reasoning):
-    times = np.cumsum([gap for gap, _, _ in events]).tolist()
-    kinds = "".join(kind for _, kind, _ in events)
-    counts = np.cumsum([n for _, _, n in events]).tolist() if counted else []
-    chunks = token_chunks(times, kinds, counts, total, reasoning)
-    assert (chunks.tokens > 0).all()
-    assert chunks.t_ns.size == chunks.tokens.size
-    gaps = np.diff(chunks.t_ns)
-    itl = np.repeat(gaps / chunks.tokens[1:], chunks.tokens[1:])
-    if chunks.t_ns.size:
-        assert itl.sum() == pytest.approx(chunks.t_ns[-1] - chunks.t_ns[0])
-    estimated = "chunk_tokens_estimated" in chunks.flags or not chunks.flags
-    if total and chunks.t_ns.size and not counted and estimated:
-        assert chunks.tokens.sum() == total
+def answer(number, events, total, counted, reasoning, status):
+    """A raw record; a gap of -1 runs backwards, a count of -1 is none."""
+    times, counts = [], []
+    for gap, _, _ in events:
+        times.append(T0 if not times else times[-1] + gap * MS)
+    for position, (_, _, n) in enumerate(events):
+        known = counted == "all" or (counted == "some" and position % 3)
+        told = [c for c in counts if c is not None]
+        counts.append((told[-1] if told else 0) + max(n, 0) if known and n >= 0 else None)
+    return {
+        **request(number, status=status),
+        "t_ns": times,
+        "kinds": "".join(kind for _, kind, _ in events),
+        "tokens": None if counted == "none" else counts,
+        "usage": {"completion_tokens": total, "prompt_tokens": 64, "reasoning_tokens": reasoning},
+    }
+
+
+@given(st.lists(ANSWER, min_size=1, max_size=6))
+def test_all_answers_at_once_are_as_each_alone_by_the_plain_form(answers):
+    records = [answer(number, *one) for number, one in enumerate(answers)]
+    for row, record in zip(parse(*records).rows, records, strict=True):
+        usage = record["usage"]
+        plain = token_chunks(
+            record["t_ns"],
+            record["kinds"],
+            record["tokens"] or [],
+            usage["completion_tokens"],
+            usage["reasoning_tokens"],
+        )
+        apart = ("no_usage", "all_tokens_at_one_time", "reasoning_count_contradicted")
+        own = [f for f in row.flags if f not in apart]
+        assert sorted(own) == sorted(plain.flags)
+        assert row.first_ns == (int(plain.t_ns[0]) if plain.t_ns.size else None)
+        if row.status != "ok":
+            continue
+        assert row.chunk_tokens.tolist() == plain.tokens.tolist()
+        assert row.chunk_gap_s == pytest.approx(np.diff(plain.t_ns) / 1e9)
+        itl = np.repeat(np.diff(plain.t_ns) / 1e9 / plain.tokens[1:], plain.tokens[1:])
+        assert row.itl_s == pytest.approx(itl)
+        if plain.t_ns.size:
+            assert row.itl_s.sum() == pytest.approx((plain.t_ns[-1] - plain.t_ns[0]) / 1e9)
+
+
+VALUES = (
+    st.none() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=3) | st.booleans()
+)
+
+
+@given(
+    st.lists(st.integers(0, 2**66) | VALUES, max_size=6),
+    st.text("rtkcued\u00e9", max_size=7) | VALUES,
+    st.none()
+    | st.lists(st.integers(0, 2**40) | st.none(), max_size=7)
+    | st.lists(VALUES, max_size=6),
+)
+def test_a_line_is_read_as_its_decoded_record_is(tmp_path_factory, t_ns, kinds, tokens):
+    record = {**request(), "t_ns": t_ns, "kinds": kinds, "tokens": tokens}
+    path = tmp_path_factory.getbasetemp() / "line.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+    (found,) = read_requests(path, {}).rows
+    (plain,) = parse(json.loads(path.read_text(), parse_constant=lambda _: None)).rows
+    for name, value in found._asdict().items():
+        assert np.array_equal(value, getattr(plain, name)), name
+
+
+def test_lines_that_are_cut_or_no_json_are_skipped_and_said(tmp_path):
+    path = tmp_path / "requests.jsonl"
+    lines = [json.dumps(request(1)), "{broken", "[1]", "", json.dumps(request(2))]
+    path.write_bytes("\n".join(lines).encode() + b"\n" + json.dumps(request(3)).encode()[:-40])
+    found = read_requests(path, {})
+    assert [row.id for row in found.rows] == ["main-main-000001", "main-main-000002"]
+    assert [(s.line, s.reason) for s in found.skipped] == [
+        (2, "not JSON"),
+        (3, "not a JSON object"),
+        (6, "truncated last line"),
+    ]
+
+
+def test_a_block_border_changes_nothing(monkeypatch):
+    records = [request(n, sent_ms=n, osl=2 + n % 3) for n in range(7)]
+    whole = parse(*records).rows
+    monkeypatch.setattr(requests, "_BLOCK", 2)
+    for one, other in zip(parse(*records).rows, whole, strict=True):
+        assert all(
+            np.array_equal(value, getattr(other, name)) for name, value in one._asdict().items()
+        )

@@ -135,7 +135,10 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
     summarize(run, plan({}, {"case": "never"}))
     names = sorted(p.name for p in (run / "tables").iterdir())
     assert names == [
-        f"case_{f}_summary.csv" for f in ("cpu", "engine", "memory", "network", "server_processes")
+        *(f"case_{f}_summary.csv" for f in ("cpu", "engine", "memory", "network")),
+        "case_server_processes_summary.csv",
+        "percentiles.csv",
+        "targets.csv",
     ]
     cpu = read_csv(run / "tables/case_cpu_summary.csv")
     row = next(r for r in cpu if (r["entity"], r["metric"]) == ("cpu0", "cpu_util"))
@@ -162,6 +165,19 @@ def test_a_disturbed_repeat_is_evidence_and_enters_no_mean(tmp_path):
     assert reasons[0] in rows[1]["reasons"]
     (aggregate,) = read_csv(run / "aggregate.csv")
     assert (aggregate["n"], aggregate["ttft_p50_ms_mean"]) == ("1", "50.0")
+
+
+def test_every_percentile_of_every_stream_is_in_a_table(tmp_path):
+    run = tmp_path / "run"
+    measured(run)
+    summarize(run, plan({}, {"case": "never"}))
+    rows = read_csv(run / "tables/percentiles.csv")
+    assert {r["case"] for r in rows} == {"decode_c2"}
+    ttft = next(r for r in rows if (r["stream"], r["figure"]) == ("all", "ttft_s"))
+    points = ["mean", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "max"]
+    assert [float(ttft[name]) for name in points] == pytest.approx([0.05] * len(points))
+    assert (ttft["n"], ttft["few_for_p99"], ttft["verdict"]) == ("4", "True", "valid")
+    assert {r["stream"] for r in rows} == {"all", "main"}
 
 
 def test_nothing_planned_is_an_empty_summary(tmp_path):

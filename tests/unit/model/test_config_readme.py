@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from servemap.model import campaign, cases, clients, server_spec
+from servemap.model import campaign, cases, clients, server_spec, targets
 from servemap.model.base import Model
 
 README = Path(__file__).parents[3] / "config/README.md"
@@ -55,6 +55,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "slo": campaign.Slo,
     "limits": campaign.Limits,
     "weights": campaign.Weights,
+    "targets": targets.Target,
 }
 
 
@@ -115,3 +116,11 @@ def test_the_functions_of_a_patchs_expression_are_told() -> None:
     from servemap.onnode.patch_check import _FUNCTIONS
 
     assert " ".join(sorted(_FUNCTIONS)) in README.read_text(encoding="utf-8")
+
+
+def test_every_figure_that_a_target_may_name_is_told() -> None:
+    section = README.read_text(encoding="utf-8").partition("\n### targets\n")[2]
+    said = set(re.findall(r"`(\w+)`", section.partition("\n### ")[0]))
+    for name, figure in targets.figures().items():
+        series, point = re.sub(r"_s$", "", name).rpartition("_")[::2]
+        assert name in said or {series, point} <= said, figure

@@ -62,14 +62,14 @@ def test_what_a_case_needs_comes_before_it(
     keys = repeats_in_order(order, "abc", "xyz", counts)
     places = job_sequence(["net"], True, keys, sorted(captures))
     assert sorted(places.values()) == list(range(len(places)))
-    assert places["baseline", "net"] == 0
+    assert [places["baseline", "net"], places["calibrate",]] == [0, 1]
     used = {key[0] for key in keys} | {variant for variant, _ in captures}
     wanted = {("patch", name) for name in used} | {("launch", name) for name in used}
     wanted |= {("case", v, c, str(k)) for v, c, k in keys}
     wanted |= {("capture", *pair) for pair in captures}
-    assert places.keys() == wanted | {("baseline", "net")}
+    assert places.keys() == wanted | {("baseline", "net"), ("calibrate",)}
     for name in used:
-        own = sorted((place, key[0]) for key, place in places.items() if key[1] == name)
+        own = sorted((place, key[0]) for key, place in places.items() if key[1:2] == (name,))
         kinds = [kind for _, kind in own]
         assert kinds[:2] == ["patch", "launch"]
         assert kinds[2:] == sorted(kinds[2:], key=["case", "capture"].index)

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from servemap.analysis.client_requests import client_requests
 from servemap.analysis.client_summary import check_summary
-from servemap.analysis.store import requests_table
+from servemap.analysis.store import write_requests
 from servemap.measure.clients.start import ADAPTERS
 from servemap.measure.clients.window import MONOTONIC, window
 from servemap.model.errors import ParseError
 from servemap.parsers.clients import aiperf, sglang_bench, vllm_bench
 from servemap.parsers.clients.records import FLAG_AS_ASKED, FLAG_NO_TOKEN, ClientRun
 from servemap.parsers.clients.registry import PARSERS, read_run
+from servemap.telemetry.clock import HEAD_TIMES
 from tests.fake_client import result
 from tests.parts import need
 
@@ -289,7 +290,9 @@ NODE = {
 
 
 @given(st.sampled_from(sorted(PARSERS)), st.data())
-def test_anything_is_a_run_or_a_parse_error(name: str, data: st.DataObject) -> None:
+def test_anything_is_a_run_or_a_parse_error(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
+) -> None:
     """Whatever stands in the place of a value, no other error comes, and no bad value is kept.
 
     Neither does one come from placing it in time, nor from making rows of it.
@@ -312,7 +315,8 @@ def test_anything_is_a_run_or_a_parse_error(name: str, data: st.DataObject) -> N
         return
     with contextlib.suppress(ParseError):
         window(run, NODE, ADAPTERS[name])
-    requests_table(client_requests(run, NODE, {}, int).rows)
+    path = tmp_path_factory.getbasetemp() / "requests.parquet"
+    write_requests(path, client_requests(run, NODE, {}, HEAD_TIMES).rows, 1)
     for call in run.calls:
         assert all(gap >= 0 for gap in call.gaps_s)
         assert (call.output_tokens or 0) >= 0

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,3 +138,17 @@ def test_the_load_clients_times(tmp_path: Path) -> None:
     assert moved(T0 + S + 9 * S, 6 * S) == T0 - 7 * S - 700 * MS, "set after the collectors began"
     assert moved(T0 + S, 6 * S, "other") == T0 + 2 * S
     assert load_times(tmp_path, {}, "w", clock)(T0) == T0 - 700 * MS
+
+
+@given(
+    st.integers(-(10**9), 10**9),
+    st.integers(-(10**8), 10**8),
+    st.lists(st.integers(0, 40 * 3600), min_size=1, max_size=20),
+)
+def test_all_moments_at_once_are_as_each_alone(offset, rate, seconds):
+    clock = NodeClock(offset, 0, rate, T0, T0 + 36 * 3600 * S)
+    moments = [T0 + t * S - 3600 * S for t in seconds]
+    moved = clock.all_to_head(np.array(moments, np.int64))
+    assert moved.dtype == np.int64
+    for one, other in zip(moved.tolist(), moments, strict=True):
+        assert abs(one - clock.to_head(other)) <= 1

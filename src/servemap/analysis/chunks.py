@@ -1,0 +1,248 @@
+"""Which events of many answers brought how many tokens, computed over all of them at once.
+
+The arrays are flat: one value an event or chunk, in the order of the answers, with the number of
+its answer beside it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from servemap.analysis.raw_requests import NO_COUNT, NO_TIME, Ints
+
+Mask = NDArray[np.bool_]
+
+# A first chunk hides tokens when it brings more than this many and more than twice what the
+# following chunks bring: then the time before it is decode time too.
+HIDDEN_TOKENS = 4
+HIDDEN_RATIO = 2.0
+
+# One answer's counts stay below this, so that a running maximum never crosses to the next answer.
+_SPAN = 33
+
+_EMPTY, _USAGE, _ERROR, _DONE = b"rued"
+_REASONING = ord("k")
+_CARRYING = np.zeros(256, np.bool_)
+_CARRYING[list(b"tkc")] = True
+
+
+class EventTable(NamedTuple):
+    """Events of `answers` answers: arrival (ns), kind letter (byte), cumulative count, answer."""
+
+    t_ns: Ints
+    kinds: NDArray[np.uint8]
+    counts: Ints
+    owner: Ints
+    answers: int
+
+
+class ChunkTable(NamedTuple):
+    """Token-carrying chunks of all answers, and one flag mask an answer.
+
+    Attributes:
+        t_ns: arrival of each chunk, never running backwards within an answer.
+        tokens: tokens that it brought, at least one.
+        owner: number of its answer.
+        estimated: tokens are the total spread evenly.
+        more_events: more chunks than the server counted tokens.
+        invisible: the only chunk is an empty event, an upper bound.
+        backwards: times ran backwards; such an answer has no chunks.
+        several: a chunk behind the first brought more than one token.
+        hidden: the first chunk hides tokens.
+    """
+
+    t_ns: Ints
+    tokens: Ints
+    owner: Ints
+    estimated: Mask
+    more_events: Mask
+    invisible: Mask
+    backwards: Mask
+    several: Mask
+    hidden: Mask
+
+
+def token_chunks(events: EventTable, output_tokens: Ints, reasoning_tokens: Ints) -> ChunkTable:
+    """Return the chunks of all answers.
+
+    Where every token-carrying event has the server's cumulative count, a chunk is an event at which
+    the count grew. Elsewhere each text, reasoning or tool event is one, with the total spread
+    evenly; reasoning that was counted and never sent came before the first.
+
+    Args:
+        events: r role or empty, t text, k reasoning, c tool call, u usage, e error, d end.
+        output_tokens: the server's total by answer, NO_COUNT where it never said.
+        reasoning_tokens: the part of the total that was reasoning, NO_COUNT where it never said.
+    """
+    answers = events.answers
+    reasoned = _have(events.owner, events.kinds == _REASONING, answers)
+    kept = (events.t_ns != NO_TIME) & (events.kinds != _DONE) & (events.kinds != _ERROR)
+    t_ns, kinds = events.t_ns[kept], events.kinds[kept]
+    counts, owner = events.counts[kept], events.owner[kept]
+    carrying = _CARRYING[kinds]
+    untold = _have(owner, carrying & (counts == NO_COUNT), answers)
+    growing = _have(owner, (kinds != _USAGE) & (counts > 0), answers)
+    counted = growing & ~untold
+    tokens = _counted(kinds, counts, owner)
+    if counted.all():
+        none = np.zeros(answers, np.bool_)
+        return _judged(t_ns, tokens, owner, none, none, none)
+    plain = np.flatnonzero(carrying & ~counted[owner])
+    tokens[~counted[owner]] = 0
+    visible = np.bincount(owner[plain], minlength=answers)
+    missing = np.clip(reasoning_tokens, 0, np.maximum(output_tokens - visible, 0))
+    before = np.where(reasoned | (output_tokens == NO_COUNT), 0, missing)
+    estimated, more_events = _spread(
+        tokens, plain, owner, visible, np.where(output_tokens < 0, NO_COUNT, output_tokens - before)
+    )
+    firsts = plain[begins(owner[plain])]
+    tokens[firsts] += before[owner[firsts]]
+    invisible = ~counted & (visible == 0) & (output_tokens > 0)
+    invisible &= _last_empty(tokens, invisible, kinds, owner, output_tokens)
+    return _judged(t_ns, tokens, owner, estimated, more_events, invisible)
+
+
+def _counted(kinds: NDArray[np.uint8], counts: Ints, owner: Ints) -> Ints:
+    """Return by how much the cumulative count of an answer grew at each event over all before it.
+
+    What is returned of answers whose count is not on every token-carrying event has no meaning.
+    """
+    floor = owner << _SPAN
+    reached = np.maximum.accumulate(floor + np.maximum(counts, 0))
+    gain: Ints = reached - floor
+    gain[1:] -= np.maximum(reached[:-1] - floor[1:], 0)
+    usage = (kinds == _USAGE) & (gain > 0)
+    if usage.any():
+        # The usage event states a total; it has no token of its own, if there is a chunk before.
+        at = np.flatnonzero(gain > 0)
+        own = ~usage[at] | begins(owner[at])
+        whole = np.add.reduceat(gain[at], np.flatnonzero(own))
+        gain[at] = 0
+        gain[at[own]] = whole
+    return gain
+
+
+def _spread(
+    tokens: Ints, plain: Ints, owner: Ints, chunks: Ints, totals: Ints
+) -> tuple[Mask, Mask]:
+    """Spread each answer's total over its chunks as evenly as whole tokens allow.
+
+    Return which answers' tokens are estimated so, and which have more chunks than tokens.
+    """
+    estimated = totals > chunks
+    estimated &= chunks > 0
+    tokens[plain] = 1
+    uneven = plain[estimated[owner[plain]]]
+    if uneven.size:
+        whose = owner[uneven]
+        place = np.arange(uneven.size) - np.flatnonzero(begins(whose))[_ranks(whose)]
+        total, parts = totals[whose], chunks[whose]
+        tokens[uneven] = (place + 1) * total // parts - place * total // parts
+    return estimated, (totals != NO_COUNT) & (totals < chunks)
+
+
+def _last_empty(
+    tokens: Ints, wanted: Mask, kinds: NDArray[np.uint8], owner: Ints, output_tokens: Ints
+) -> Mask:
+    """Give tokens that never showed to the last empty event, or to the first usage event.
+
+    That is when they were certainly there: an upper bound. Return which answers have one.
+    """
+    found = np.zeros(wanted.size, np.bool_)
+    if not wanted.any():
+        return found
+    usage = np.flatnonzero((kinds == _USAGE) & wanted[owner])
+    empty = np.flatnonzero((kinds == _EMPTY) & wanted[owner])
+    place = np.full(wanted.size, -1, np.int64)
+    place[owner[usage[::-1]]] = usage[::-1]
+    place[owner[empty]] = empty
+    found = place >= 0
+    tokens[place[found]] = output_tokens[found]
+    return found
+
+
+def _judged(
+    t_ns: Ints, tokens: Ints, owner: Ints, estimated: Mask, more_events: Mask, invisible: Mask
+) -> ChunkTable:
+    answers = invisible.size
+    chunk = tokens > 0
+    t_ns, tokens, owner = t_ns[chunk], tokens[chunk], owner[chunk]
+    starts = begins(owner)
+    back = ~starts[1:] & (t_ns[1:] < t_ns[:-1])
+    backwards = _have(owner[1:], back, answers)
+    if backwards.any():
+        whole = ~backwards[owner]
+        t_ns, tokens, owner, starts = t_ns[whole], tokens[whole], owner[whole], starts[whole]
+    several = _have(owner, ~starts & (tokens > 1), answers)
+    hidden = _hides(tokens, owner, starts, answers) & ~invisible
+    return ChunkTable(
+        t_ns,
+        tokens,
+        owner,
+        estimated & ~backwards,
+        more_events & ~backwards,
+        invisible & ~backwards,
+        backwards,
+        several,
+        hidden,
+    )
+
+
+def _hides(tokens: Ints, owner: Ints, starts: Mask, answers: int) -> Mask:
+    """Say whose first chunk brings more than HIDDEN_TOKENS and HIDDEN_RATIO x the others' median.
+
+    The median of n values is below a limit if more than half of them are; where it is exactly half,
+    the mean of the two in the middle decides.
+    """
+    first = np.zeros(answers, np.int64)
+    first[owner[starts]] = tokens[starts]
+    many = first > HIDDEN_TOKENS
+    if not many.any():
+        return many
+    rest = np.flatnonzero(~starts & many[owner])
+    whose = owner[rest]
+    below = np.bincount(whose[tokens[rest] * HIDDEN_RATIO < first[whose]], minlength=answers)
+    size = np.bincount(whose, minlength=answers)
+    hides: Mask = many & ((size == 0) | (2 * below > size))
+    for answer in np.flatnonzero(many & (2 * below == size) & (size > 0)):
+        usual = float(np.median(tokens[rest[whose == answer]]))
+        hides[answer] = first[answer] > HIDDEN_RATIO * usual
+    return hides
+
+
+def _have(owner: Ints, values: Mask, answers: int) -> Mask:
+    """Say of each answer whether it has a value that is true."""
+    found = np.zeros(answers, np.bool_)
+    found[owner[values]] = True
+    return found
+
+
+def begins(owner: Ints) -> Mask:
+    """Say of each value whether it is the first of its answer."""
+    first = np.ones(owner.size, np.bool_)
+    np.not_equal(owner[1:], owner[:-1], out=first[1:])
+    return first
+
+
+def _ranks(owner: Ints) -> Ints:
+    """Return the place of each value's answer among those that have values."""
+    return np.cumsum(begins(owner)) - 1
+
+
+def sizes(owner: Ints, answers: int) -> Ints:
+    """Return how many values each answer has."""
+    return np.bincount(owner, minlength=answers)
+
+
+def touched(begin_ns: Ints, end_ns: Ints, intervals: Sequence[tuple[int, int]]) -> Mask:
+    """Say of each gap between two moments whether it overlaps one of the intervals."""
+    ordered = sorted(intervals)
+    starts = np.array([begin for begin, _ in ordered], np.int64)
+    # The latest end of all intervals that began so far: the last one begun need not be the longest.
+    ends = np.maximum.accumulate(np.array([end for _, end in ordered], np.int64))
+    before = np.searchsorted(starts, end_ns, side="left")
+    result = before > 0
+    result[result] = ends[before[result] - 1] > begin_ns[result]
+    return result

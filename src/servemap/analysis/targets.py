@@ -1,0 +1,141 @@
+"""Targets of a campaign against what was measured: pass, fail, or not measured and why."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from servemap.analysis.metrics import pick
+from servemap.analysis.repeats import Repeat, read_repeat
+from servemap.model.targets import Wanted, parse_target
+from servemap.parsers.values import mapping, sequence, text
+
+Result = Literal["pass", "fail", "not measured"]
+
+COLUMNS = (
+    "variant",
+    "case",
+    "repeat",
+    "attempt",
+    "verdict",
+    "segment",
+    "target",
+    "figure",
+    "value",
+    "limit",
+    "unit",
+    "result",
+    "reason",
+    "gate",
+)
+
+Row = dict[str, Any]
+
+
+class Judged(NamedTuple):
+    """One target of one repeat; `value` is None where it was not measured, `reason` says why."""
+
+    repeat: Repeat
+    wanted: Wanted
+    target: str
+    gate: bool
+    value: float | None
+    result: Result
+    reason: str
+
+
+def judge(repeat: Repeat, targets: Iterable[Any]) -> list[Judged]:
+    """Return how a repeat stands to the targets of its case ({target, gate}).
+
+    The figures are those of the segment that stands for the case. An invalid measurement neither
+    passes nor fails.
+    """
+    found = []
+    for one in map(mapping, targets):
+        said = text(one.get("target")) or ""
+        wanted = parse_target(said)
+        block = mapping(repeat.headline.get("metrics"))
+        value, reason = _value(repeat, block, wanted)
+        result: Result = "not measured"
+        if value is not None:
+            result = "pass" if wanted.met_by(value) else "fail"
+        found.append(Judged(repeat, wanted, said, one.get("gate") is True, value, result, reason))
+    return found
+
+
+def _value(repeat: Repeat, block: Row, wanted: Wanted) -> tuple[float | None, str]:
+    if not repeat.valid:
+        return None, "; ".join(repeat.reasons) or f"the measurement is {repeat.verdict}"
+    path = wanted.figure.path
+    value = pick(repeat.headline if path.startswith("engine.") else block, path)
+    return (value, "") if value is not None else (None, _missing(block, wanted.figure.path))
+
+
+def _missing(block: Row, path: str) -> str:
+    """Say why a valid measurement does not have a figure."""
+    tokens = mapping(block.get("tokens"))
+    if not block.get("ok"):
+        return "no request succeeded"
+    if path in ("goodput_req_s", "slo_share"):
+        return "the campaign declares no SLO"
+    cached = ("cache_hit_rate", "cached_input_tok_s", "uncached_input_tok_s", "weighted_tok_s")
+    if path in cached and tokens.get("cached") is None:
+        return "the server does not report cached tokens"
+    if path == "weighted_tok_s":
+        return "the campaign declares no weights"
+    if path.startswith("engine."):
+        return "the engine's counters do not tell it"
+    if path.startswith(("tpot_s", "itl_s", "chunk_gap_s", "req_output_tps")):
+        return "no answer had time between its tokens"
+    return "this measurement does not have it"
+
+
+def target_rows(judged: Iterable[Judged]) -> list[Row]:
+    """Return the rows of tables/targets.csv; what is not known is None."""
+    return [
+        {
+            "variant": one.repeat.variant,
+            "case": one.repeat.case,
+            "repeat": one.repeat.repeat,
+            "attempt": one.repeat.attempt,
+            "verdict": one.repeat.verdict,
+            "segment": one.repeat.headline.get("name"),
+            "target": one.target,
+            "figure": one.wanted.figure.name,
+            "value": one.value,
+            "limit": one.wanted.limit,
+            "unit": one.wanted.figure.unit,
+            "result": one.result,
+            "reason": one.reason,
+            "gate": one.gate,
+        }
+        for one in judged
+    ]
+
+
+def over_repeats(results: Sequence[Result]) -> Result:
+    """Return a case's result: every valid repeat has to pass, and one must be there."""
+    known = [result for result in results if result != "not measured"]
+    if not known:
+        return "not measured"
+    return "pass" if all(result == "pass" for result in known) else "fail"
+
+
+def missed(folder: Any, rows: Iterable[Row]) -> tuple[list[str], list[str]]:
+    """Return a line for each target that is not met: those that fail the gate, and the others.
+
+    A target that was not measured is not met.
+
+    Args:
+        folder: results/RUN.
+        rows: planned repeats, each with `variant`, `case`, `repeat` and `targets`.
+    """
+    strict: list[str] = []
+    others: list[str] = []
+    for row in rows:
+        for one in judge(read_repeat(folder, row), sequence(row.get("targets"))):
+            if one.result == "pass":
+                continue
+            name = f"{row['variant']}/{row['case']} r{row['repeat']}"
+            got = one.reason if one.value is None else f"{one.value:.4g}"
+            line = f"target {one.target}: {one.result} in {name}: {got}"
+            (strict if one.gate else others).append(line)
+    return strict, others
