@@ -54,11 +54,11 @@ for phase in milestone_phases():
             launch_files(phase),
         log:
             f"results/{RUN}/logs/milestone/{phase}.log",
+        localrule: True
         conda:
             "workflow/envs/controller.yaml"
         params:
             spec=milestone_spec(phase),
-        localrule: True
         script:
             "workflow/scripts/milestone.py"
 
