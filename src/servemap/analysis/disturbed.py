@@ -21,7 +21,8 @@ from servemap.parsers.values import mapping
 from servemap.telemetry.clock import load_times
 
 LAG = "client_lag_ms"
-SATURATION = (LAG, "client_cpu_share")
+LATE = "client_late_ms"
+SATURATION = (LAG, LATE, "client_cpu_share")
 
 
 def disturbances(campaign: Campaign) -> Callable[[Path, Mapping[str, Any]], list[str]]:
@@ -50,7 +51,7 @@ def _judge(
     client, load = (read_json(raw / f"{name}.json") or {} for name in ("client", "load"))
     clock = mapping(facts.get("clock"))
     saturated = _failed_client(client, [], limits)
-    if any(check.name == LAG for check in saturated):
+    if any(check.name in (LAG, LATE) for check in saturated):
         # How late a client may be depends on how long its requests took.
         to_head = load_times(raw, client, load_node, clock)
         rows = read_load(raw, client, load, to_head, whole=True).requests.rows

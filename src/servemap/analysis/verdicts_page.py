@@ -26,8 +26,8 @@ in the report.
 ## Tried once more
 
 A required collector that died fails the attempt, and so do two checks that another try may well
-pass: a saturated client (`client_lag_ms`, `client_cpu_share`, by the campaign's limits) and other
-programs on busy cores (`foreign_cpu`, above `policy.retry_foreign_share`, or
+pass: a saturated client (`client_lag_ms`, `client_late_ms`, `client_cpu_share`, by the campaign's
+limits) and other programs on busy cores (`foreign_cpu`, above `policy.retry_foreign_share`, or
 `limits.foreign_cpu_share` where that is more). The next command measures that repeat again; if it
 is disturbed a second time, it stays failed with its reason. Its figures are derived as evidence and
 are never valid, even under limits that were raised later.

@@ -80,10 +80,12 @@ def test_the_engines_counters_tell_of_hits_where_usage_does_not():
 
 def test_client_checks():
     good = {"status": "ok", "max_lag_ms": 2.0, "cpu_s": 1.0, "started_ns": 0, "ended_ns": 4 * 10**9}
-    assert [c.ok for c in check_client(good, [], LIMITS)] == [True, True, True]
-    busy = {**good, "cpu_s": 3.9, "max_lag_ms": 500.0, "status": "failed"}
-    assert [c.ok for c in check_client(busy, [], LIMITS)] == [False, False, False]
-    assert [c.ok for c in check_client({}, [], LIMITS)] == [False, None, None]
+    good |= {"late_ms": {"p50": 0.1, "p99": 1.0, "p995": 2.0, "max": 500.0}}
+    assert [c.ok for c in check_client(good, [], LIMITS)] == [True, True, True, True]
+    late = {"p50": 0.1, "p99": 400.0, "p995": 500.0, "max": 500.0}
+    busy = {**good, "cpu_s": 3.9, "max_lag_ms": 500.0, "late_ms": late, "status": "failed"}
+    assert [c.ok for c in check_client(busy, [], LIMITS)] == [False, False, False, False]
+    assert [c.ok for c in check_client({}, [], LIMITS)] == [False, None, None, None]
 
 
 @pytest.mark.parametrize(("ttft_ms", "limit"), [(100.0, 100.0), (9970.0, 1000.0)])

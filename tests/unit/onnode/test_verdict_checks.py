@@ -263,6 +263,7 @@ FAILS: list[tuple[str, Callable[[Raw], None]]] = [
     ("unplanned_cache_hits", usage(cached_tokens=4)),
     ("client_status", client(status="failed")),
     ("client_lag_ms", client(max_lag_ms=5000.0)),
+    ("client_late_ms", client(late_ms={"p50": 0.1, "p99": 0.5, "p995": 5000.0, "max": 5000.0})),
     ("client_cpu_share", saturated),
     ("schedule_lag_p99_ms", open_loop(5000)),
     ("littles_law", failing(4)),

@@ -19,10 +19,12 @@ def check_client(
     """Check that the client did its job and was not what was measured."""
     status = text(client.get("status"))
     lag = number(client.get("max_lag_ms"))
+    late = number(mapping(client.get("late_ms")).get("p995"))
     share = client_cores(client, busiest=True)
     return [
         Check("client_status", status, "ok", status == "ok"),
         at_most("client_lag_ms", lag, lag_limit(requests, limits)),
+        at_most("client_late_ms", late, lag_limit(requests, limits)),
         at_most("client_cpu_share", share, limits["client_cpu_share"]),
     ]
 
