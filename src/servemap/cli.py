@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from servemap import (
+    cli_curve,
     cli_diagnose,
     cli_load,
     cli_noise,
@@ -292,12 +293,16 @@ app.command(**_PASSED_ON)(cli_load.calibrate)
 def bench(context: typer.Context) -> None:
     """Run the load client alone against any OpenAI-compatible server (see `bench --help`).
 
-    With `--search` it is run again and again (see `bench --search --help`).
+    With `--curve 1,4,16` it is run at each of these concurrencies; with `--search` again and again
+    (see `bench --search --help`).
     """
     from servemap.onnode.bench import main as load_client
 
-    if any(word.partition("=")[0] == cli_search.OPTION for word in context.args):
+    options = [word.partition("=")[0] for word in context.args]
+    if cli_search.OPTION in options:
         raise typer.Exit(cli_search.search(context.args, load_client))
+    if cli_curve.OPTION in options:
+        raise typer.Exit(cli_curve.curve(context.args, load_client))
     raise typer.Exit(load_client(context.args))
 
 

@@ -87,7 +87,7 @@ def passed_on(command: str) -> set[str]:
     return set(re.findall(r'\(\s*"(--[a-z-]+)",', read(f"src/servemap/onnode/{command}.py")))
 
 
-PASSED_ON = {"bench": "bench", "calibrate": "calibrate", "reference-server": "reference"}
+PASSED_ON = {"bench": "bench_options", "calibrate": "calibrate", "reference-server": "reference"}
 
 
 def test_the_documents_show_commands() -> None:
@@ -110,11 +110,10 @@ def test_servemap_commands_and_options_exist(document: str, words: list[str]) ->
     known = cli_options(command)
     if command in PASSED_ON:
         known |= passed_on(PASSED_ON[command])
-    if "--search" in options:
-        known |= {
-            "--search",
-            *re.findall(r'add\("(--[a-z-]+)"', read("src/servemap/cli_search.py")),
-        }
+    for option, module in (("--search", "cli_search"), ("--curve", "cli_curve")):
+        if option in options:
+            found = re.findall(r'\("(--[a-z-]+)"', read(f"src/servemap/{module}.py"))
+            known |= {option, *found}
     assert options <= known, document
     if command == "plan":
         assert set(positional(words[2:])) <= phase_names(), document

@@ -14,7 +14,7 @@ import signal
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
-from .bench import spec_from_options
+from .bench_options import spec_from_options
 from .checked import SpecError
 from .load_output import WriteError, write_json
 from .load_prompts import parse_target

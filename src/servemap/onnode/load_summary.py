@@ -10,8 +10,10 @@ _FOREIGN_TOKENS = re.compile(r"invalid tokens|out of vocab|vocab(?:ulary)?[ _]si
 
 
 class Figures(NamedTuple):
-    """Latencies in seconds of one good request; None where it has none."""
+    """Latencies in seconds of one good request of a segment's stream; None where it has none."""
 
+    segment: str
+    stream: str
     ttft_s: float
     tpot_s: Optional[float]
     e2e_s: float
@@ -29,7 +31,8 @@ def figures(record: Dict[str, Any]) -> Optional[Figures]:
         return None
     first, sent, last = record["t_ns"][index], record["sent_ns"], record["last_ns"]
     tpot = (last - first) / 1e9 / (produced - 1) if produced > 1 else None
-    return Figures((first - sent) / 1e9, tpot, (last - sent) / 1e9, produced)
+    times = ((first - sent) / 1e9, tpot, (last - sent) / 1e9)
+    return Figures(record["segment"], record["stream"], *times, produced)
 
 
 def percentile(values: List[float], share: float) -> float:
@@ -70,6 +73,27 @@ def summary_lines(
     lines += [f"  {count} {kind}: {first}" for kind, (count, first) in errors.items()]
     if not counts["ok"] and errors:
         lines.append(f"  {say_no_success(errors)}")
+    parts = list(dict.fromkeys((item.segment, item.stream) for item in found))
+    for segment, stream in parts:
+        if len(parts) > 1:
+            lines.append(f"{segment}, {stream}")
+        own = [item for item in found if (item.segment, item.stream) == (segment, stream)]
+        window_s = sum(
+            (item["end_ns"] - item["start_ns"]) / 1e9
+            for item in client["segments"]
+            if item["name"] == segment
+        )
+        lines += _stream_lines(own, window_s)
+    if not parts:
+        lines += _stream_lines([], 0.0)
+    if lags_s:
+        middle, most = percentile(lags_s, 0.5) * 1e3, max(lags_s) * 1e3
+        lines.append(f"schedule  sent p50 {middle:.2f} ms, at most {most:.2f} ms after it was due")
+    return lines
+
+
+def _stream_lines(found: List[Figures], window_s: float) -> List[str]:
+    lines = []
     rows = (
         ("TTFT", [item.ttft_s for item in found]),
         ("TPOT", [item.tpot_s for item in found if item.tpot_s is not None]),
@@ -81,11 +105,7 @@ def summary_lines(
             lines.append(f"{name:<9} p50 {middle:.2f} ms, p95 {tail:.2f} ms")
         else:
             lines.append(f"{name:<9} not measured")
-    if lags_s:
-        middle, most = percentile(lags_s, 0.5) * 1e3, max(lags_s) * 1e3
-        lines.append(f"schedule  sent p50 {middle:.2f} ms, at most {most:.2f} ms after it was due")
-    window = sum(item["end_ns"] - item["start_ns"] for item in client["segments"]) / 1e9
-    if found and window > 0:
-        rate = sum(item.output_tokens for item in found) / window
-        lines.append(f"output    {rate:.1f} tok/s over {window:.2f} s")
+    if found and window_s > 0:
+        rate = sum(item.output_tokens for item in found) / window_s
+        lines.append(f"output    {rate:.1f} tok/s over {window_s:.2f} s")
     return lines

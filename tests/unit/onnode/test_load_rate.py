@@ -1,6 +1,7 @@
 """Open loops: arrival processes, their schedule, and how far the client fell behind it."""
 
 import itertools
+import json
 import statistics
 from typing import Any
 
@@ -12,10 +13,12 @@ from ref_process import measure
 from servemap.analysis.checks.client import check_schedule
 from servemap.analysis.metrics import figures
 from servemap.analysis.verdict import default_limits
-from servemap.onnode import bench
+from servemap.onnode import bench, bench_options
 from servemap.onnode.checked import SpecError
 from servemap.onnode.load_arrivals import PROCESSES, arrivals
 from servemap.onnode.load_spec import parse_spec
+from servemap.parsers.jsonl import read_jsonl
+from tests.reference import reference_server
 
 
 def rate(**more: Any) -> dict[str, Any]:
@@ -154,10 +157,48 @@ def test_the_options_make_an_open_loop(tmp_path, capsys):
         assert says in capsys.readouterr().err
 
 
+def test_the_options_make_an_injection(tmp_path, capsys):
+    with reference_server(tmp_path, {"answer": {"ttft_ms": 5, "gap_ms": 2}}) as (url, _):
+        words = [
+            "--isl",
+            "8",
+            "--osl",
+            "4",
+            "--num-prompts",
+            "4",
+            "--inject",
+            "64:1",
+            "--inject-at",
+            "0.01,0.005",
+        ]
+        argv = ["--url", url, "--model", "m", *words, "--out", str(tmp_path / "out")]
+        assert bench.main(argv) == 0
+    said = capsys.readouterr().out
+    for part in ("control, background\n", "injected, background\n", "injected, injected\n"):
+        assert said.count(part) == 1
+    load = json.loads((tmp_path / "out/load.json").read_text())
+    control, injected = load["segments"]
+    assert control["streams"] == [injected["streams"][0]]
+    assert injected["streams"][1]["at_s"] == [0.01, 0.005]
+    lines = read_jsonl(tmp_path / "out/requests.jsonl").lines
+    sent = [(line.value["segment"], line.value["stream"]) for line in lines]
+    assert [sent.count(("injected", name)) for name in ("background", "injected")] == [4, 2]
+    for line, says in (
+        ("--inject 64:1", "--inject-at"),
+        ("--inject 64 --inject-at 1", "give ISL:OSL"),
+        ("--inject 64:1 --inject-at soon", "give seconds"),
+        ("--inject 64:1 --inject-at 1 --rate 3", "does not go with --inject"),
+        ("--inject-at 1", "goes with --inject"),
+    ):
+        argv = ["--url", "http://127.0.0.1:1", "--model", "m", *line.split()]
+        assert bench.main([*argv, "--out", str(tmp_path / "out2")]) == 2
+        assert says in capsys.readouterr().err
+
+
 def bench_of(line: str) -> dict[str, Any]:
     argv = ["--url", "http://127.0.0.1:1", "--model", "m", "--out", "o", *line.split()]
-    options = vars(bench._parser().parse_args(argv))
+    options = vars(bench_options.option_parser().parse_args(argv))
     options.pop("out")
-    spec = bench.spec_from_options(options)
+    spec = bench_options.spec_from_options(options)
     parse_spec(spec)
     return spec["segments"][0]["streams"][0]
