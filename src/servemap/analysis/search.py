@@ -20,6 +20,7 @@ from servemap.model.search import SAID, Judgement, Probed, bounds_of, bracket, n
 from servemap.parsers.values import integer, mapping, sequence, text
 
 _CERTAIN = ("converged", "none")
+_SAID = {**SAID, "unknown": "no probe is valid, so nothing is known of any level"}
 
 
 class Probe(NamedTuple):
@@ -108,7 +109,7 @@ def search_figures(
         "slo": case["slo"],
         "slo_share": case["slo_share"],
         "ended": ended,
-        "said": SAID[ended],
+        "said": _SAID[ended],
         "lower_bound": ended not in _CERTAIN,
         "missed_at": missed,
         "within_slo": _answer(next((p for p in valid if p.level == met and _met(p)), None)),
@@ -142,6 +143,8 @@ def _ended(case: dict[str, Any], recorded: dict[str, Any], judged: list[Probed])
     Where they leave the answer open, it is what ended the search then, or that a probe which the
     answer rested on is not valid.
     """
+    if not judged:
+        return "unknown"
     endless = replace(bounds_of(case), max_probes=len(judged) + 1)
     found = next_step(endless, judged, 0.0).ended
     then = text(recorded.get("ended"))

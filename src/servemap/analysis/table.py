@@ -95,7 +95,8 @@ def say_answer(search: Mapping[str, Any]) -> str:
     """Return `concurrency 24 within SLO`, with `at least` where it is a lower bound."""
     level = number(mapping(search.get("within_slo")).get("level"))
     if level is None:
-        return "no level meets the SLO"
+        known = search.get("ended") == "none"
+        return "no level meets the SLO" if known else "no level is known to meet the SLO"
     least = "at least " if search.get("lower_bound") else ""
     return f"{least}{search.get('over')} {level:g} within SLO"
 

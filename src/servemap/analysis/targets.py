@@ -71,6 +71,8 @@ def _value(repeat: Repeat, block: Row, wanted: Wanted) -> tuple[float | None, st
 
 def _missing(block: Row, path: str) -> str:
     """Say why a valid measurement does not have a figure."""
+    if not block:
+        return "no level of the search met the SLO"
     tokens = mapping(block.get("tokens"))
     if not block.get("ok"):
         return "no request succeeded"

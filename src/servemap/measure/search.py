@@ -132,9 +132,12 @@ def run_search(
     bounds, begun = bounds_of(case), time.monotonic()
     probes: list[Probe] = []
     step = next_step(bounds, [], 0.0)
-    while step.level is not None:
+    while (level := step.level) is not None:
         left_s = case["max_s"] - (time.monotonic() - begun)
-        probes.append(searching.probe(len(probes) + 1, step.level, left_s, judge))
+        if left_s <= 0:  # it ran out while the server got idle
+            step = Step(ended="time")
+            break
+        probes.append(searching.probe(len(probes) + 1, level, left_s, judge))
         if probes[-1].reasons:
             break
         step = _next(bounds, probes, time.monotonic() - begun)

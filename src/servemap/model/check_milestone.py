@@ -2,6 +2,7 @@
 
 from servemap.model.campaign import Campaign
 from servemap.model.cases import Milestone, PhaseSpec
+from servemap.model.curves import cases_of, curves_of
 from servemap.model.errors import ConfigError
 
 
@@ -18,8 +19,10 @@ def check_milestone(campaign: Campaign, phase: PhaseSpec, rule: Milestone) -> No
             where,
             "list cases in the phase, or remove `milestone`",
         )
-    for case in campaign.cases:
-        if case.id in phase.cases and case.repeats is not None and case.repeats < rule.repeats:
+    curves = curves_of(campaign)
+    planned = {item for name in phase.cases for item in curves.get(name, [name])}
+    for case in cases_of(campaign):
+        if case.id in planned and case.repeats is not None and case.repeats < rule.repeats:
             raise ConfigError(
                 f"{case.repeats} repeats of case {case.id!r} are planned, the milestone asks for "
                 f"{rule.repeats}",

@@ -10,6 +10,7 @@ from typing import Any
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign
 from servemap.model.cases import ReplayCase
+from servemap.model.curves import cases_of
 from servemap.model.errors import ConfigError
 from servemap.onnode.load_trace import Caps, Trace, least_s, read_trace, replay_stream
 from servemap.onnode.load_trace_rows import TraceError
@@ -57,7 +58,7 @@ def replayed(campaign: Campaign, name: str) -> dict[str, Any] | None:
     Raises:
         ConfigError: the trace cannot be replayed any more.
     """
-    case = next(case for case in campaign.cases if case.id == name)
+    case = next(case for case in cases_of(campaign) if case.id == name)
     if not isinstance(case, ReplayCase):
         return None
     trace = case_trace(case, campaign.scale.tokens_per_k)

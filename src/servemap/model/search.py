@@ -15,7 +15,7 @@ Ended = Literal["converged", "most", "none", "probes", "time", "invalid"]
 SAID: dict[str, str] = {
     "converged": "converged",
     "most": "the largest level that was allowed still met the SLO, so the answer is a lower bound",
-    "none": "the least level there is missed the SLO",
+    "none": "the least level there is missed the SLO, in one probe",
     "probes": "no probe was left, so the answer is a lower bound",
     "time": "no time was left, so the answer is a lower bound",
     "invalid": "a level was invalid twice, so the answer is a lower bound",

@@ -181,6 +181,20 @@ def test_success_rate_and_share_within_the_slo_count_what_failed():
     assert figures(requests, 2.0)["slo_share"] is None
 
 
+def test_nobody_waits_between_tokens_that_come_at_one_time():
+    at_once = request(1, osl=8, t_ns=[T0 + 50 * MS], kinds="t", tokens=[8])
+    # 40 of 41 tokens came with the first event, after 1000 ms; the last one 1 ms behind it.
+    hidden = request(2, osl=41, t_ns=[T0 + 1000 * MS, T0 + 1001 * MS], kinds="tt", tokens=[40, 41])
+    single = request(3, osl=1)
+    measured = rows(at_once, hidden, single)
+    assert [r.tpot_s for r in measured] == [None, None, None]
+    assert meeting(measured, {"tpot_s": 0.01}).tolist() == [True, False, True]
+    assert meeting(measured, {"tpot_s": 0.025}).tolist() == [True, True, True]
+    assert meeting(measured, {"itl_p99_s": 0.01}).tolist() == [True, True, True]
+    uncounted = rows(request(4, osl=8, t_ns=[T0 + 50 * MS], kinds="t", usage=None))
+    assert meeting(uncounted, {"tpot_s": 0.01}).tolist() == [False]
+
+
 @given(
     st.lists(st.lists(st.integers(1, 60), max_size=12), min_size=1, max_size=8),
     st.sampled_from([5, 10, 29.9, 30, 59.8]),

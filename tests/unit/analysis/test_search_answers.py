@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from servemap.analysis.probes import FAILURES, outcome_of
 from servemap.analysis.search import Probe, check_search, search_figures
+from servemap.analysis.table import say_answer
 from servemap.analysis.verdict import Check, verdict
 from servemap.model.search import Judgement, Outcome
 
@@ -52,6 +53,13 @@ def test_an_invalid_probe_makes_the_answer_a_lower_bound_and_nothing_else() -> N
     assert outcome == "invalid"
     assert "client_lag_ms" in reasons[0]
     assert verdict(check_search([]))[0] == "invalid"
+
+
+def test_without_a_valid_probe_nothing_is_known() -> None:
+    search = found([probe(1, 1, "invalid"), probe(2, 1, "invalid")], ended="invalid")
+    assert (search["ended"], search["within_slo"]) == ("unknown", None)
+    assert "nothing is known" in search["said"]
+    assert say_answer(search) == "no level is known to meet the SLO"
 
 
 def test_what_is_not_monotonic_is_said() -> None:

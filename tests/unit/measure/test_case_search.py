@@ -1,6 +1,7 @@
 """A search against the reference server, whose answers slow down with load: what is recorded."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -316,3 +317,12 @@ def test_idle_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url
     pages = iter(["vllm:num_requests_running 2\n"] * 9)
     assert "still worked on 2 requests" in str(await_idle(node, "u", 0, patience))
     assert await_idle(node, None, 0, patience) is None
+
+
+def test_time_that_runs_out_while_the_server_gets_idle_ends_the_search(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "await_idle", lambda *_: time.sleep(8))
+    meta, metrics = run(context_of(monkeypatch, url, max_s=8))
+    assert meta["status"] == "ok", meta["reasons"]
+    assert metrics["search"]["ended"] == "time"

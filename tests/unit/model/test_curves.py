@@ -8,6 +8,7 @@ from servemap.measure.setup import load_context
 from servemap.measure.status import planned_repeats
 from servemap.model.cases import CaseBase
 from servemap.model.errors import ConfigError
+from servemap.model.replay import replayed
 from servemap.prepare.planned_bytes import case_bytes
 from tests.fakes import campaign
 
@@ -116,3 +117,11 @@ def test_what_a_search_takes_is_planned_from_above() -> None:
     assert {row.expected_s for row in planned_repeats(context)} == {90}
     case = context.plan.cases["s"]
     assert case_bytes(case, 1024) > 16 * 100 * 800
+
+
+def test_a_curves_point_is_measured_as_a_case_of_its_own() -> None:
+    """It replays nothing, and a milestone asks for its repeats."""
+    plan = planned(CURVE)
+    assert [replayed(plan.campaign, name) for name in plan.cases] == [None, None]
+    said = refused(CURVE, phases=[{"id": "phase1", "cases": ["k"], "milestone": True}])
+    assert "2 repeats of case 'k-c1' are planned" in said
