@@ -1,8 +1,14 @@
 """What all tests share: no proxy, no state of other runs, parts that are checked by name."""
 
 import pytest
+from hypothesis import settings
 
 from tests.parts import check_required
+
+
+# How long an example takes says something of the machine only.
+settings.register_profile("servemap", deadline=None)
+settings.load_profile("servemap")
 
 
 def pytest_configure(config: pytest.Config) -> None:
