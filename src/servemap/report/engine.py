@@ -25,7 +25,10 @@ def engine(run: Run) -> Section | None:
     speculative = {
         key: repeats
         for key, repeats in groups.items()
-        if _mean(repeats, f"{_SPECULATIVE}.accept_rate") is not None
+        if any(
+            _mean(repeats, f"{_SPECULATIVE}.{figure}") is not None
+            for figure in ("drafts", "accept_rate")
+        )
     }
     notes = [
         "By the engine's own counters between the first and the last scrape inside the segment, "
