@@ -41,5 +41,10 @@ def test_a_server_that_drafted_nothing_has_a_row_and_is_not_the_one_without():
     assert {rows[name][4].text for name in rows} == {"-"}
 
 
+def test_where_nothing_was_drafted_it_stands_beside_the_difference():
+    row = drafts(repeat("baseline", 100.0), repeat("ngram", 143.0, NONE))["ngram"]
+    assert (row[4].text, row[4].note) == ("+43.00 %", "against baseline, nothing was drafted")
+
+
 def test_without_drafting_there_is_no_table():
     assert drafts(repeat("baseline", 100.0)) is None
