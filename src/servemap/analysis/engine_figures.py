@@ -128,13 +128,16 @@ def figures_between(
 def _speculative(
     told: Mapping[str, float | None], gauges: Mapping[str, float], span_s: float
 ) -> Figures | None:
-    """Return figures of speculative decoding; None where nothing was speculated.
+    """Return figures of speculative decoding; None where the engine does not speculate.
 
-    The mean accept length counts the token that the target adds to each draft, as both engines do.
+    The mean accept length counts the token that the target adds to each draft, as both engines do;
+    a step that drafted nothing is not in it. Both expose the counter of drafts only where they are
+    to speculate, so one that did not grow says that nothing was drafted.
     """
     drafts, drafted = told.get("drafts"), told.get("draft_tokens")
     accepted = told.get("accepted_tokens")
-    if not drafts and not any(gauges.values()):
+    gauges = gauges if any(gauges.values()) else {}
+    if drafts is None and not gauges:
         return None
     rate = accepted / drafted if accepted is not None and drafted else None
     length = 1 + accepted / drafts if accepted is not None and drafts else None
@@ -145,7 +148,7 @@ def _speculative(
         "accepted_tokens": accepted,
         "accept_rate": gauges.get("accept_rate") if rate is None else rate,
         "mean_accept_length": gauges.get("mean_accept_length") if length is None else length,
-        "from_gauges": rate is None,
+        "from_gauges": rate is None and bool(gauges),
     }
 
 

@@ -25,12 +25,16 @@ def engine(run: Run) -> Section | None:
     speculative = {
         key: repeats
         for key, repeats in groups.items()
-        if _mean(repeats, f"{_SPECULATIVE}.accept_rate") is not None
+        if any(
+            _mean(repeats, f"{_SPECULATIVE}.{figure}") is not None
+            for figure in ("drafts", "accept_rate")
+        )
     }
     notes = [
         "By the engine's own counters between the first and the last scrape inside the segment, "
         "means over valid repeats. P90 is estimated within the bounds that the engine's histogram "
-        "and its mean leave, which are below it.",
+        "and its mean leave, which are below it. Steps and forwards are those that gave a token: "
+        "one that only worked on a part of long prompts is not counted by the engine.",
     ]
     tables = [_times(groups)]
     if speculative:
@@ -76,25 +80,28 @@ def _drafts(
             None,
         )
         other = groups[(case, without)] if without is not None else []
+        rate = _mean(repeats, f"{_SPECULATIVE}.accept_rate")
+        idle = rate is None and _mean(repeats, f"{_SPECULATIVE}.drafts") == 0
+        against = f"against {without}{', nothing was drafted' if idle else ''}"
         rows.append(
             [
                 Cell(case),
                 Cell(variant),
-                Cell(percent(_mean(repeats, f"{_SPECULATIVE}.accept_rate"))),
+                Cell(percent(rate)),
                 _number(_mean(repeats, f"{_SPECULATIVE}.mean_accept_length")),
                 _number(_mean(repeats, f"{_SPECULATIVE}.draft_tokens_per_s")),
                 _number(_mean(repeats, f"{_SPECULATIVE}.target_forward_rate")),
-                _net(repeats, other, "metrics.agg_output_tps", without),
-                _net(repeats, other, "metrics.tpot_s.p50", without),
+                _net(repeats, other, "metrics.agg_output_tps", against),
+                _net(repeats, other, "metrics.tpot_s.p50", against),
             ]
         )
     caption = "Speculative decoding; net is the change against the same without it"
     return Table(columns, rows, frozenset(columns[2:]), caption)
 
 
-def _net(repeats: list[Repeat], other: list[Repeat], path: str, without: str | None) -> Cell:
+def _net(repeats: list[Repeat], other: list[Repeat], path: str, against: str) -> Cell:
     delta = change_percent(_mean(other, path), _mean(repeats, path))
-    return MISSING if delta is None else Cell(change(delta), f"against {without}")
+    return MISSING if delta is None else Cell(change(delta), against)
 
 
 def _mean(repeats: list[Repeat], path: str) -> float | None:

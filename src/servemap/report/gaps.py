@@ -125,7 +125,7 @@ _FLAG_MEANINGS = {
     "multi_token_chunks": "several tokens in one event: ITL spreads the gap over them",
     "chunk_tokens_estimated": "the server gives a total only: tokens are spread evenly over events",
     "more_chunks_than_tokens": "more text events than counted tokens: ITL is per event",
-    "hidden_first_tokens": "the first event holds many tokens: TTFT includes them, TPOT is null",
+    "hidden_first_tokens": "the first event may hold many tokens: TTFT includes them, TPOT is null",
     "first_token_not_visible": "no event showed the token: TTFT is an upper bound",
     "no_usage": "the server sent no token counts",
     "reasoning_count_contradicted": "more reasoning came than the server counted: not known",

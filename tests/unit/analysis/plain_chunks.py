@@ -63,7 +63,9 @@ def token_chunks(
     visible = None if output_tokens is None else output_tokens - hidden
     tokens, flags = _spread(len(arrivals), visible)
     tokens[0] += hidden
-    return _flagged(np.array(arrivals, np.int64), tokens, flags)
+    held = visible is not None and visible - len(arrivals) >= HIDDEN_TOKENS
+    begins = next(kind for _, kind, _ in events if kind in TOKEN_KINDS)
+    return _flagged(np.array(arrivals, np.int64), tokens, flags, held and begins == "c")
 
 
 def _counted_chunks(events: list[tuple[int, str, int | None]]) -> Chunks | None:
@@ -113,12 +115,12 @@ def _spread(chunks: int, total: int | None) -> tuple[Ints, list[str]]:
     return np.diff(edges), [FLAG_ESTIMATED]
 
 
-def _flagged(t_ns: Ints, tokens: Ints, flags: list[str]) -> Chunks:
+def _flagged(t_ns: Ints, tokens: Ints, flags: list[str], named: bool = False) -> Chunks:
     if (np.diff(t_ns) < 0).any():
         return NO_CHUNKS._replace(flags=(FLAG_BACKWARDS,))
     if (tokens[1:] > 1).any():
         flags = [*flags, FLAG_CHUNKS]
     usual = float(np.median(tokens[1:])) if tokens.size > 1 else 0.0
-    if tokens.size and tokens[0] > max(HIDDEN_TOKENS, HIDDEN_RATIO * usual):
+    if named or (tokens.size and tokens[0] > max(HIDDEN_TOKENS, HIDDEN_RATIO * usual)):
         flags = [*flags, FLAG_HIDDEN]
     return Chunks(t_ns, tokens, tuple(flags))

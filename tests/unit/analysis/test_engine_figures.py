@@ -1,6 +1,7 @@
 """What an engine tells of a segment by its own counters and histograms."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from servemap.telemetry.align import AlignedRow, Segment
 
 MAIN = Segment("main", T0, T0 + 2 * S)
 INF = float("inf")
+RECORDED = Path(__file__).parent / "recorded"
 
 
 def vllm(k, engines=1, speculative=True):
@@ -126,6 +128,63 @@ def test_sglang_tells_its_acceptance_by_gauges_only(tmp_path):
     assert found["speculative"]["from_gauges"] is True
     idle = [row("sglang:spec_accept_length", 0.0), row("sglang:spec_accept_rate", 0.0)]
     assert "speculative" not in engine_figures(folder, "sglang", [MAIN], {}, idle)["main"]
+
+
+def recorded(tmp_path, name, start_ns, end_ns):
+    """What vLLM 0.32.0 (CPU) exposed around a case with n-gram drafts of three tokens.
+
+    Cut to some metrics and to the scrapes next to the edges of the segment.
+    """
+    path = tmp_path / "telemetry/local/engine_metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text((RECORDED / f"vllm_0.32.0_{name}.jsonl").read_text())
+    segment = Segment("main", start_ns, end_ns)
+    return engine_figures(tmp_path / "telemetry", "vllm", [segment], {}, [])["main"]
+
+
+def test_drafts_of_a_real_engine(tmp_path):
+    """Answers that repeat, four at once; the differences were taken by hand from the recording."""
+    found = recorded(tmp_path, "ngram_decode", 1796003747999133201, 1796003753173159095)
+    assert found["span_s"] == pytest.approx(5.000442, abs=1e-6)
+    assert found["steps_per_s"] == pytest.approx(524 / 5.000442)
+    assert found["speculative"] == {
+        "drafts": 1993,
+        "draft_tokens": 5954,
+        "draft_tokens_per_s": pytest.approx(5954 / 5.000442),
+        "accepted_tokens": 5952,
+        "accept_rate": pytest.approx(5952 / 5954),
+        "mean_accept_length": pytest.approx(1 + 5952 / 1993),
+        "from_gauges": False,
+        "target_forward_rate": found["steps_per_s"],
+    }
+    # What the server's log said of five seconds that begin within a second of these: "Mean
+    # acceptance length: 3.98, ... Drafted throughput: 1180.84 tokens/s, Accepted: 5902 tokens,
+    # Drafted: 5904 tokens, ... Avg Draft acceptance rate: 100.0%".
+    assert found["speculative"]["mean_accept_length"] == pytest.approx(3.98, abs=0.01)
+    assert found["speculative"]["draft_tokens_per_s"] == pytest.approx(1180.84, rel=0.02)
+    assert found["speculative"]["accept_rate"] == pytest.approx(5902 / 5904, abs=0.001)
+
+
+def test_queue_time_of_a_real_engine_is_what_clients_wait_for(tmp_path):
+    """Sixteen at once on a server that takes four, against four at once on the same."""
+    found = recorded(tmp_path, "ngram_queue", 1796003768078009783, 1796003774163778147)
+    assert found["queue_time_s"]["n"] == 112
+    assert found["queue_time_s"]["mean"] == pytest.approx(0.540125, abs=1e-6)
+    assert found["queue_time_s"]["at_least"]["p90"] == 0.5
+    assert found["queue_time_s"]["at_most"]["p90"] == 0.8
+    client_ttft_s = {4: 0.045489, 16: 0.575498}
+    waited_s = client_ttft_s[16] - client_ttft_s[4]
+    assert found["queue_time_s"]["mean"] == pytest.approx(waited_s, rel=0.03)
+
+
+def test_an_engine_that_drafted_nothing_says_so(tmp_path):
+    """Answers at random: no five tokens came twice, so there was nothing to draft from."""
+    found = recorded(tmp_path, "ngram_no_drafts", 1796003325945890362, 1796003340801613416)
+    speculative = found["speculative"]
+    assert (speculative["drafts"], speculative["draft_tokens"]) == (0, 0)
+    assert (speculative["accept_rate"], speculative["mean_accept_length"]) == (None, None)
+    assert speculative["from_gauges"] is False
+    assert speculative["target_forward_rate"] == pytest.approx(135.266, abs=1e-3)
 
 
 @pytest.mark.parametrize(
