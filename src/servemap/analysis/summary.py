@@ -14,6 +14,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from servemap.analysis.bounds.rows import COLUMNS as LIMIT_COLUMNS
+from servemap.analysis.bounds.rows import (
+    declared_bandwidth,
+    distances,
+    limit_rows,
+    read_facts,
+)
 from servemap.analysis.compare import compared_variants
 from servemap.analysis.metrics import pick
 from servemap.analysis.noise import bootstrap_mean
@@ -152,6 +159,9 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     ]
     targets = to_csv(TARGET_COLUMNS, target_rows(judged))
     write_text_atomic(run_dir / "tables" / "targets.csv", targets)
+    found = distances(repeats, read_facts(run_dir), declared_bandwidth(plan_rows))
+    limits = to_csv(LIMIT_COLUMNS, limit_rows(found))
+    write_text_atomic(run_dir / "tables" / "limits.csv", limits)
     points = to_csv(POINT_COLUMNS, percentile_rows(repeats))
     write_text_atomic(run_dir / "tables" / "percentiles.csv", points)
     for family, (columns, table) in family_tables(repeats).items():
