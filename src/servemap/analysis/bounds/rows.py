@@ -122,7 +122,9 @@ def _distance(
         split = split_of(server, server_options(server))
         ranks = split.ranks
         most = number(mapping(server.get("settings")).get("max_active"))
-        load = load if most is None else load._replace(concurrency=min(load.concurrency, most))
+        if most is not None:  # of one replica, in vLLM
+            most *= split.replicas
+            load = load._replace(concurrency=min(load.concurrency, most))
         step = decode_step(shape, split, load)
         bandwidth = rank_bandwidth(nodes, ranks, declared, facts)
     except NotKnownError as error:

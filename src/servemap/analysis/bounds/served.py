@@ -46,8 +46,8 @@ def split_of(server: Mapping[str, Any], options: Mapping[str, Any]) -> Split:
     """Return how a server's model lies on its ranks.
 
     vLLM shares the experts out over the ranks of all data-parallel replicas; SGLang does with
-    attention that is data parallel (`enable-dp-attention`), where the replicas lie within the
-    ranks of tensor parallelism.
+    attention that is data parallel (`attn-dp-size`, formerly `enable-dp-attention`), where the
+    replicas lie within the ranks of tensor parallelism.
 
     Raises:
         NotKnownError: the sizes do not fit each other.
@@ -57,6 +57,9 @@ def split_of(server: Mapping[str, Any], options: Mapping[str, Any]) -> Split:
     }
     tensor, replicas, vllm = sizes["tp"], sizes["dp"], server.get("engine") == "vllm"
     within = not vllm and options.get("enable-dp-attention") is True
+    attention = integer(options.get("attn-dp-size")) or 1
+    if not vllm and attention > 1:
+        within, replicas = True, attention
     if within and tensor % replicas:
         raise NotKnownError(f"tp {tensor} is no multiple of dp {replicas}")
     tensor = tensor // replicas if within else tensor

@@ -147,6 +147,7 @@ def test_files_that_hold_less_than_the_count_refute_it():
     [
         ("vllm", {"tp": 4, "dp": 2, "pp": 2}, {}, Split(4, 2, 2, True, False)),
         ("sglang", {"tp": 4, "dp": 2}, {}, Split(4, 2, 1, False, False)),
+        ("sglang", {"tp": 4}, {"--attn-dp-size": 4}, Split(1, 4, 1, True, True)),
         ("sglang", {"tp": 4, "dp": 2}, {"enable_dp_attention": True}, Split(2, 2, 1, True, True)),
     ],
 )
