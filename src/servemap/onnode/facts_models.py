@@ -197,7 +197,8 @@ def file_record(path: str, name: str, checksums: Checksums) -> Dict[str, Any]:
         try:
             record["config"] = read_config(path)
         except (OSError, ValueError) as error:
-            errors.append(str(error))
+            # No damage of the model: what an engine makes of it is the engine's.
+            record["config_error"] = str(error)
     record["errors"] = errors
     return record
 

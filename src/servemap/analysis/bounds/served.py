@@ -7,7 +7,7 @@ from servemap.analysis.bounds.known import NotKnownError, table
 from servemap.analysis.bounds.quantisation import kv_value_bytes, value_bytes
 from servemap.analysis.bounds.shape import Shape, architecture, read_shape
 from servemap.analysis.bounds.step import Split
-from servemap.parsers.values import integer, mapping, sequence
+from servemap.parsers.values import integer, mapping, sequence, text
 
 CONFIG = "config.json"
 QUANTISED_APART = "hf_quant_config.json"
@@ -92,9 +92,15 @@ def model_shape(server: Mapping[str, Any], facts: Mapping[str, Any], path: str) 
     options = server_options(server)
     refuse_unknown(server, options)
     files = model_files(facts, path)
-    config = mapping(mapping(files.get(CONFIG)).get("config"))
+    record = mapping(files.get(CONFIG))
+    config = mapping(record.get("config"))
     if not config:
-        raise NotKnownError("the frozen facts hold no config.json of the model")
+        why = text(record.get("config_error"))
+        raise NotKnownError(
+            f"config.json cannot be read: {why}"[:160]
+            if why
+            else "the frozen facts hold no config.json of the model"
+        )
     architecture(config)
     apart = QUANTISED_APART in files
     values = value_bytes(config, options, apart)

@@ -156,6 +156,13 @@ def test_how_engines_split(engine, sizes, args, expected):
     assert split_of(server, server_options(server)) == expected
 
 
+def test_a_config_that_was_not_read_says_why():
+    facts = model_facts()
+    facts["models"]["models"][0]["files"][0] = {"name": "config.json", "config_error": "larger"}
+    with pytest.raises(NotKnownError, match=r"cannot be read: larger"):
+        model_shape(SERVER, facts, "/m")
+
+
 def test_sizes_that_do_not_fit():
     server = {"engine": "sglang", "topology": {"tp": 3, "dp": 2}}
     with pytest.raises(NotKnownError, match="multiple"):

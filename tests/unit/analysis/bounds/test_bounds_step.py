@@ -75,6 +75,18 @@ def test_moe_step_by_hand():
     assert step.weight_bytes == always + 2 * 3 * 768
 
 
+def test_the_example_of_the_documentation():
+    load = Load(16, 1024, 1024)
+    step = decode_step(shape(QWEN3_30B_A3B), Split(), load)
+    assert step.distinct_experts == pytest.approx(82.42, abs=0.005)
+    assert step.weight_bytes / 1e9 == pytest.approx(1.812 + 0.025 + 0.622 + 37.336, abs=0.002)
+    assert step.kv_bytes == 16 * 1536 * 98_304
+    assert bound_tokens_per_s(step, load, 4.8e12) == pytest.approx(1819, abs=1)
+    one = load._replace(concurrency=1)
+    bound = bound_tokens_per_s(decode_step(shape(QWEN3_30B_A3B), Split(), one), one, 4.8e12)
+    assert bound == pytest.approx(770, abs=1)
+
+
 def test_experts_of_all_replicas_see_all_tokens():
     both = decode_step(
         shape(TINY_MOE), Split(replicas=2, experts_over_replicas=True), Load(2, 10, 5)

@@ -1,6 +1,5 @@
 """Telemetry beside its limits: HCAs, power and memory of cards. Simulated: values made up here."""
 
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
