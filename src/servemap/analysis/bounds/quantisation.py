@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from servemap.analysis.bounds.known import NotKnownError, table
-from servemap.parsers.values import mapping
+from servemap.parsers.values import mapping, sequence
 
 
 class ValueBytes(NamedTuple):
@@ -36,7 +36,10 @@ def value_bytes(
         if quantised_apart:
             raise NotKnownError("hf_quant_config.json quantises the weights, config.json does not")
         return ValueBytes(plain, plain)
-    return ValueBytes(min(_bits(declared) / 8, plain), plain)
+    bits = _bits(declared)
+    if _may_quantise_head(declared):
+        raise NotKnownError("the output layer may be quantised too")
+    return ValueBytes(min(bits / 8, plain), plain)
 
 
 def _plain(config: Mapping[str, Any], options: Mapping[str, Any]) -> float:
@@ -53,6 +56,13 @@ def _plain(config: Mapping[str, Any], options: Mapping[str, Any]) -> float:
     if name == "float32":
         raise NotKnownError("config.json says float32 and no dtype is asked: engines choose")
     return float(known[name])
+
+
+def _may_quantise_head(declared: Mapping[str, Any]) -> bool:
+    if declared.get("quant_method") in ("compressed-tensors", "modelopt"):
+        spared = [*sequence(declared.get("ignore")), *sequence(declared.get("exclude_modules"))]
+        return not any("lm_head" in str(name) for name in spared)
+    return bool(declared.get("lm_head"))
 
 
 def _bits(declared: Mapping[str, Any]) -> float:

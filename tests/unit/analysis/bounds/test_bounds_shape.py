@@ -136,6 +136,7 @@ def test_what_is_not_known_says_why(config, reason):
             {
                 "quantization_config": {
                     "quant_method": "compressed-tensors",
+                    "ignore": ["lm_head"],
                     "config_groups": {
                         "a": {"weights": {"num_bits": 8}},
                         "b": {"weights": {"num_bits": 4}},
@@ -145,7 +146,17 @@ def test_what_is_not_known_says_why(config, reason):
             {},
             (0.5, 2),
         ),
-        ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, {}, (1, 2)),
+        (
+            {
+                "quantization_config": {
+                    "quant_method": "modelopt",
+                    "quant_algo": "FP8",
+                    "exclude_modules": ["lm_head*"],
+                }
+            },
+            {},
+            (1, 2),
+        ),
     ],
 )
 def test_bytes_of_a_value(change, options, expected):
@@ -159,6 +170,18 @@ def test_bytes_of_a_value(change, options, expected):
         ({}, {}, True, "hf_quant_config"),
         ({"torch_dtype": "float32"}, {}, False, "engines choose"),
         ({"torch_dtype": None}, {}, False, "dtype None"),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 4, "lm_head": True}},
+            {},
+            False,
+            "output layer",
+        ),
+        (
+            {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}},
+            {},
+            False,
+            "output layer",
+        ),
         ({"quantization_config": {"quant_method": "quip"}}, {}, False, "quip"),
         ({"quantization_config": {"quant_method": "awq", "bits": "4"}}, {}, False, "awq"),
         ({"quantization_config": {"quant_method": "compressed-tensors"}}, {}, False, "compressed"),
