@@ -14,6 +14,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from servemap.analysis.bounds.rows import COLUMNS as LIMIT_COLUMNS
+from servemap.analysis.bounds.rows import (
+    declared_bandwidth,
+    distances,
+    limit_rows,
+    read_facts,
+)
+from servemap.analysis.bounds.use import COLUMNS as USE_COLUMNS
+from servemap.analysis.bounds.use import use_rows
 from servemap.analysis.compare import compared_variants
 from servemap.analysis.metrics import pick
 from servemap.analysis.noise import bootstrap_mean
@@ -152,6 +161,12 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     ]
     targets = to_csv(TARGET_COLUMNS, target_rows(judged))
     write_text_atomic(run_dir / "tables" / "targets.csv", targets)
+    facts = read_facts(run_dir)
+    found = distances(repeats, facts, declared_bandwidth(plan_rows))
+    limits = to_csv(LIMIT_COLUMNS, limit_rows(found))
+    write_text_atomic(run_dir / "tables" / "limits.csv", limits)
+    used = to_csv(USE_COLUMNS, use_rows(repeats, facts))
+    write_text_atomic(run_dir / "tables" / "hardware_use.csv", used)
     points = to_csv(POINT_COLUMNS, percentile_rows(repeats))
     write_text_atomic(run_dir / "tables" / "percentiles.csv", points)
     for family, (columns, table) in family_tables(repeats).items():

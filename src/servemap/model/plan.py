@@ -158,8 +158,8 @@ class Plan:
     def rows(self) -> list[dict[str, Any]]:
         """Return every planned repeat for tables.
 
-        Each has variant, case, repeat, expect, spec_sha256, compared_with (see `steps`), and the
-        targets of its case.
+        Each has variant, case, repeat, expect, spec_sha256, compared_with (see `steps`), the
+        targets of its case, and the nodes' memory bandwidth where the campaign declares it.
         """
         return [self._row(key) for key in self.items().repeats]
 
@@ -177,7 +177,18 @@ class Plan:
             "spec_sha256": self.spec_sha256("case", variant, case),
             "compared_with": self._comparable[variant],
             "targets": self._targets(case),
+            **self._declared_bandwidth,
         }
+
+    @cached_property
+    def _declared_bandwidth(self) -> dict[str, Any]:
+        """The nodes' declared memory bandwidth; no key where none is, as in plans before it."""
+        found = {
+            node.id: {"gb_s": node.memory_bandwidth_gb_s, "accelerators": node.accelerators}
+            for node in self.campaign.nodes
+            if node.memory_bandwidth_gb_s is not None
+        }
+        return {"memory_bandwidth": found} if found else {}
 
     def _chosen(self, *phases: str) -> list[PhaseSpec]:
         """Return the named phases, all if none is named, each after those that it requires."""

@@ -50,6 +50,11 @@ class NodeSpec(Model):
         False, description="Use `sudo -n` for the container runtime and to see others' open files."
     )
     accelerators: Annotated[int, Field(ge=0)] = 0
+    memory_bandwidth_gb_s: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="Memory bandwidth (10^9 bytes/s) of one accelerator, or of the node where it "
+        "has none; the table of cards is asked if absent.",
+    )
     idle_memory_bytes: Annotated[int, Field(ge=0)] = Field(
         1_000_000_000, description="Memory that a card may show as used when nothing runs on it."
     )

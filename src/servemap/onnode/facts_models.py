@@ -18,6 +18,9 @@ BLOCK_BYTES = 4 << 20
 # The limit of the safetensors library itself.
 MAX_HEADER_BYTES = 100_000_000
 MAX_FILES = 10_000
+# Files at the top of a model's folder that say what it is, in Hugging Face's layout.
+CONFIGS = ("config.json", "hf_quant_config.json")
+MAX_CONFIG_BYTES = 1 << 20
 # Hashing so much takes long enough that a killed run should not have to do it again.
 SAVE_AFTER_BYTES = 256 << 20
 
@@ -152,6 +155,21 @@ def read_shard_index(path: str) -> Dict[str, Any]:
     return {"shards": len(shards)}
 
 
+def read_config(path: str) -> Dict[str, Any]:
+    """Return what a config.json holds; ValueError if it is no JSON object or too large."""
+    with open(path, "rb") as handle:
+        data = handle.read(MAX_CONFIG_BYTES + 1)
+    if len(data) > MAX_CONFIG_BYTES:
+        raise ValueError("larger than %d bytes" % MAX_CONFIG_BYTES)
+    try:
+        config = json.loads(data.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(config, dict):
+        raise ValueError("not a JSON object")
+    return config
+
+
 HEADERS = (
     (".safetensors", "safetensors", read_safetensors),
     (".gguf", "gguf", read_gguf),
@@ -175,6 +193,12 @@ def file_record(path: str, name: str, checksums: Checksums) -> Dict[str, Any]:
                 record[key] = read(path)
             except (OSError, ValueError) as error:
                 errors.append(str(error))
+    if name in CONFIGS and record["sha256"] is not None:
+        try:
+            record["config"] = read_config(path)
+        except (OSError, ValueError) as error:
+            # No damage of the model: what an engine makes of it is the engine's.
+            record["config_error"] = str(error)
     record["errors"] = errors
     return record
 

@@ -18,6 +18,7 @@ from servemap.report import (
     environment,
     frontier,
     gaps,
+    limits,
     plots,
     records,
     repeats,
@@ -82,6 +83,7 @@ def build(run: Run, partial: bool) -> Document:
             results.summary(run),
             results.cases(run),
             targets.targets(run),
+            *filter(None, [limits.limits(run)]),
             client_error.section(run),
             Section(
                 "plots",

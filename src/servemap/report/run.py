@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from servemap.analysis.bounds.rows import declared_bandwidth
 from servemap.analysis.repeats import Repeat, read_object, read_repeat
 from servemap.analysis.summary import Row, aggregate, summary_row
 from servemap.model.order import CaseKey
@@ -34,6 +35,8 @@ class Run(NamedTuple):
     """For each variant those that it may be compared with, the best first."""
     targets: dict[CaseKey, list[Any]]
     """Targets of each planned repeat, as {target, gate}."""
+    bandwidth: dict[str, Any]
+    """Memory bandwidth that the campaign declares, by node (`analysis.bounds`)."""
 
     @property
     def variants(self) -> list[str]:
@@ -126,6 +129,7 @@ def read_run(folder: Path, plan_rows: Sequence[dict[str, Any]]) -> Run:
             (row["variant"], row["case"], row["repeat"]): sequence(row.get("targets"))
             for row in plan_rows
         },
+        bandwidth=declared_bandwidth(plan_rows),
     )
 
 

@@ -137,6 +137,8 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
     assert names == [
         *(f"case_{f}_summary.csv" for f in ("cpu", "engine", "memory", "network")),
         "case_server_processes_summary.csv",
+        "hardware_use.csv",
+        "limits.csv",
         "percentiles.csv",
         "targets.csv",
     ]

@@ -72,6 +72,18 @@ def test_targets_are_given_as_text_or_for_some_cases():
     assert rows["mix"] == [every]
 
 
+def test_declared_bandwidth_stands_in_the_rows_and_changes_no_measurement():
+    plain, declared = (
+        Plan(campaign(nodes=[{"id": "head", **more}]))
+        for more in ({}, {"memory_bandwidth_gb_s": 40, "accelerators": 2})
+    )
+    assert all("memory_bandwidth" not in row for row in plain.rows())
+    expected = {"head": {"gb_s": 40, "accelerators": 2}}
+    rows = declared.rows()
+    assert [row.pop("memory_bandwidth") for row in rows] == [expected] * len(rows)
+    assert rows == plain.rows()
+
+
 def test_a_target_changes_no_measurement():
     with_, without = Plan(campaign(targets=["ttft_p90_s <= 5"])), Plan(campaign())
     assert with_.spec("case", "baseline", "one") == without.spec("case", "baseline", "one")

@@ -302,6 +302,35 @@ def test_model_folder_is_listed_in_order_with_its_missing_shards(tmp_path: Path)
     assert files["pipe"]["errors"] == ["not a regular file"]
 
 
+def test_config_of_a_model_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "sub" / "config.json").write_text("{}")
+    files = {record["name"]: record for record in model_of(tmp_path)["files"]}
+    assert files["config.json"]["config"] == {"model_type": "llama"}
+    assert "config" not in files["tokenizer_config.json"]
+    assert "config" not in files["sub/config.json"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"[]", "not a JSON object"),
+        (b"{", "Expecting"),
+        (b"\xff", "decode"),
+        (b"[" * 100_000, "too deeply"),
+        (b" " * ((1 << 20) + 1), "larger than"),
+    ],
+)
+def test_config_that_cannot_be_read_says_why(tmp_path: Path, data: bytes, said: str) -> None:
+    (tmp_path / "config.json").write_bytes(data)
+    (record,) = model_of(tmp_path)["files"]
+    assert "config" not in record
+    assert said in record["config_error"]
+    assert record["errors"] == []
+
+
 def test_model_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert model_of(tmp_path / "absent")["errors"] == ["no such file or folder"]

@@ -138,8 +138,8 @@ def test_a_pair_of_a_baseline_that_failed_is_named(copy):
 
 def test_every_section_is_there_and_linked(page):
     markdown, html = page
-    wanted = ["summary", "cases", "targets", "client-error", "plots", "comparisons", "repeats",
-              "interference", "telemetry", "baselines", "captures", "server", "failures",
+    wanted = ["summary", "cases", "targets", "limits", "client-error", "plots", "comparisons",
+              "repeats", "interference", "telemetry", "baselines", "captures", "server", "failures",
               "not-measured", "environment", "definitions", "problems"]  # fmt: skip
     assert html.ids == wanted
     links = [a["href"] for tag, a in html.tags if tag == "a"]
