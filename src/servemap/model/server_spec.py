@@ -176,7 +176,9 @@ class Container(Model):
     args: list[str] = Field([], description="Further options of `run`.")
 
 
-NetPath = Annotated[str, StringConstraints(pattern=r"^(NET|P2P)/[A-Za-z0-9_-]{1,40}$")]
+NetPath = Annotated[
+    str, StringConstraints(pattern=r"^(NET|P2P)/[A-Za-z0-9_-][A-Za-z0-9_ -]{0,39}$")
+]
 CardPath = Annotated[
     str, StringConstraints(pattern=r"^(P2P|SHM|NET)(/[A-Za-z0-9_-][A-Za-z0-9_ -]{0,39})?$")
 ]

@@ -215,10 +215,10 @@ def _said(paths: Sequence[Path]) -> Iterator[str]:
 
 
 @cache
-def remedy_table() -> list[dict[str, str]]:
+def remedy_table() -> list[dict[str, Any]]:
     """Return the entries of transport.yaml, in their order."""
     text = files("servemap.server.gates").joinpath("transport.yaml").read_text(encoding="utf-8")
-    entries: list[dict[str, str]] = yaml.safe_load(text)
+    entries: list[dict[str, Any]] = yaml.safe_load(text)
     return entries
 
 
@@ -235,17 +235,21 @@ def _remedies(
     found: dict[str, None] = {}
     for kind in dict.fromkeys(kinds):
         entries = [entry for entry in remedy_table() if entry["problem"] == kind]
-        special = [entry for entry in entries if _counts(entry, values, seen, container)]
-        general = [
-            entry for entry in entries if not {"variable", "finding", "container"} & {*entry}
-        ]
-        for entry in special or general:
-            found[entry["remedy"].format(value=values.get(entry.get("variable", "")))] = None
+        counting = [entry for entry in entries if _counts(entry, values, seen, container)]
+        if all(entry.get("hint") for entry in counting):
+            counting += [entry for entry in entries if _is_general(entry)]
+        for entry in counting:
+            name = str(entry.get("variable"))
+            found[str(entry["remedy"]).format(value=values.get(name))] = None
     return list(found)
 
 
+def _is_general(entry: Mapping[str, Any]) -> bool:
+    return not {"variable", "finding", "container"} & {*entry}
+
+
 def _counts(
-    entry: Mapping[str, str],
+    entry: Mapping[str, Any],
     values: Mapping[str, str],
     seen: Connected,
     container: Container | None,

@@ -142,15 +142,16 @@ def _paths(node: str, log: Log, places: Mapping[int, set[Place]], one_host: bool
 def _scope(link: Link, node: str, places: Mapping[int, set[Place]]) -> Scope:
     """Return whether a connection that a node's log shows leaves that node.
 
-    Communicators number their ranks anew, so a rank may be in several places; then the transport
-    tells, as in `nccl_paths.scope`.
+    Shared memory and P2P (but MNNVL) stay within it. A network leaves it unless both ranks are
+    known to be in the same place: communicators number their ranks anew, so that one number may be
+    in several.
     """
+    if scope(link, {}) == "intra_node":
+        return "intra_node"
     other = link.target if link.own_rank == link.source else link.source
     own = {place for place in places.get(link.own_rank, ()) if place[0] == node}
     far = places.get(other, set()) if other is not None else set()
-    if len(own) == 1 and len(far) == 1:
-        return "intra_node" if own == far else "inter_node"
-    return "intra_node" if scope(link, {}) == "intra_node" else "inter_node"
+    return "intra_node" if len(own) == 1 and own == far else "inter_node"
 
 
 def _devices(
