@@ -50,7 +50,12 @@ def judge(
 ) -> Check:
     """Return the check; it is not applicable where nothing is required or nothing can be."""
     topology, required = server.topology, server.transport
-    said = "; ".join(_said(seen.paths))
+    said = "; ".join(
+        [
+            *_said(seen.paths),
+            *(f"the log of {n} was too long, its middle was not read" for n in seen.partial),
+        ]
+    )
     if topology.tp * topology.pp * topology.dp == 1 and not seen.paths:
         return _not_applicable("there is one card, which NCCL connects to nothing")
     if required is None:

@@ -1,5 +1,6 @@
 """What NCCL's log of a server's nodes shows: which ranks were connected over which paths."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -12,6 +13,8 @@ from servemap.parsers.communication.nccl_state import Log
 Scope = Literal["intra_node", "inter_node"]
 Place = tuple[str, str]
 """Node, and host name in its log: where a rank is."""
+# What launch/node_log.py writes into a log that is too long to be read whole.
+_LEFT_OUT = re.compile(r"^\[servemap: about \d+ bytes are left out here;", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Connected:
 
     Attributes:
         silent: nodes whose logs have no line of NCCL.
+        partial: nodes of whose logs only the beginning and the end were read.
         paths: what was connected.
         ranks: [{node, rank, host, pid, gpu, bus_id, nics}]; of a process's ranks that in its
             largest communicator.
@@ -57,6 +61,7 @@ class Connected:
     """
 
     silent: tuple[str, ...]
+    partial: tuple[str, ...]
     paths: tuple[Path, ...]
     ranks: tuple[dict[str, Any], ...]
     environment: Mapping[str, tuple[str, ...]]
@@ -89,6 +94,7 @@ def connected(logs: Mapping[str, str]) -> Connected:
             environment.setdefault(name, {}).update(values)
     return Connected(
         silent=tuple(node for node, log in read.items() if not log.messages),
+        partial=tuple(node for node, text in logs.items() if _LEFT_OUT.search(text)),
         paths=tuple(
             path for node, log in read.items() for path in _paths(node, log, places, one_host)
         ),

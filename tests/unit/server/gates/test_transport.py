@@ -1,6 +1,7 @@
 """The gate `transport`: what NCCL connected against what is required. No card is in play here."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servemap.model.server_spec import ServerSpec
+from servemap.nodes.local import LocalNode
 from servemap.server.gates.checks import Check
 from servemap.server.gates.transport import remedy_table, transport_gate
 from servemap.server.gates.transport_paths import connected
+from servemap.server.launch.node_log import bounded
 from tests.corpus import read_sample
 
-SWITCHED = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"}
+SWITCHED = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH"}
 ENV = [SWITCHED]
 
 
@@ -342,6 +345,15 @@ def test_a_last_line_that_is_cut_counts_for_nothing() -> None:
     logs = cluster()
     logs["n1"] += "gpu-a:100:200 [0] NCCL INFO Channel 09/0 : 0[0] -> 2[0] [send] via NET/Socket"
     assert gate(logs, WANTED).ok is True
+
+
+def test_a_log_whose_middle_was_not_read_is_said_to_be_so(tmp_path: Path) -> None:
+    path = tmp_path / "n1.log"
+    path.write_text(cluster()["n1"] + "x\n" * 1000)
+    cut = b"".join(bounded(LocalNode("n1"), str(path), head=1800, tail=50)).decode()
+    check = gate({**cluster(), "n1": cut}, WANTED)
+    assert check.evidence.endswith("; the log of n1 was too long, its middle was not read")
+    assert "too long" not in gate(cluster(), WANTED).evidence
 
 
 def test_virtual_devices_are_the_real_ones_that_they_join() -> None:
