@@ -127,11 +127,25 @@ def _within_nodes(
     if required.intra is None:
         return [], []
     paths = [path for path in seen.paths if path.scope == "intra_node"]
-    if not paths and topology.tp * topology.pp <= len(nodes):
+    if not paths and _one_card_each(topology, nodes, seen):
         return [], ["within nodes: one card on each"]
     problems = _missing(nodes, paths, "within the node", seen)
     problems += _other_paths(paths, required.intra, "within nodes")
     return problems, []
+
+
+def _one_card_each(topology: Topology, nodes: Sequence[str], seen: Connected) -> bool:
+    """Return whether no node has two cards of the server.
+
+    Whether data parallel ranks have cards of their own depends on the engine and its options; then
+    the log has to show it.
+    """
+    if topology.tp * topology.pp > len(nodes):
+        return False
+    if topology.tp * topology.pp * topology.dp <= len(nodes):
+        return True
+    shown = [{row["bus_id"] or row["gpu"] for row in seen.ranks if row["node"] == n} for n in nodes]
+    return all(len(cards) == 1 for cards in shown)
 
 
 def _missing(

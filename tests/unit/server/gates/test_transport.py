@@ -193,6 +193,15 @@ def test_a_part_that_cannot_be_is_left_out_and_said() -> None:
     check = gate(one_card_each, {"inter": "NET/Socket", "intra": "P2P"}, tp=2)
     assert check.ok is True and check.evidence.endswith("within nodes: one card on each")
     assert gate(one_card_each, {"intra": "P2P"}, tp=4).ok is False, "here each node has two cards"
+    # Data parallel ranks share the cards of tp, or have their own: the log tells.
+    shared = {"topology": {"tp": 2, "dp": 2}}
+    assert gate(one_card_each, {"intra": "P2P"}, **shared).ok is None
+    other = {
+        **one_card_each,
+        "a": one_card_each["a"] + one_card_each["a"].replace("[0] NCCL", "[1] NCCL"),
+    }
+    assert gate(other, {"intra": "P2P"}, **shared).ok is False
+    assert gate({"a": "x\n"}, {"intra": "P2P"}, topology={"tp": 1, "dp": 8}).ok is False
 
 
 def test_an_engine_without_nccl_has_no_such_gate() -> None:
