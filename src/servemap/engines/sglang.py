@@ -114,7 +114,7 @@ class SGLang:
 
     def defaults(self, placement: Placement) -> dict[str, str]:  # noqa: ARG002 - all have the same
         """Return what makes NCCL say which network it took (see `Engine.defaults`)."""
-        return {**TRACEABLE, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"}
+        return {**TRACEABLE, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH"}
 
     def cache_flush(self, env: Mapping[str, Any]) -> Capability:  # noqa: ARG002 - always there
         """Return that it can be emptied (see `Attachable.cache_flush`)."""

@@ -119,14 +119,15 @@ class Vllm:
         """Return what measurement needs (see `Engine.defaults`).
 
         `VLLM_SERVER_DEV_MODE` gives the call that empties the prefix cache, NCCL's messages say
-        which network it took, and without `VLLM_HOST_IP` ranks meet at an address of vLLM's choice.
+        which network it took and which variables it read, and without `VLLM_HOST_IP` ranks meet at
+        an address of vLLM's choice.
         """
         return {
             **TRACEABLE,
             "VLLM_HOST_IP": placement.address,
             DEV_MODE: "1",
             "NCCL_DEBUG": "INFO",
-            "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH",
+            "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH",
         }
 
     def cache_flush(self, env: Mapping[str, Any]) -> Capability:

@@ -42,6 +42,8 @@ def check_server(server: ServerSpec, prefix: str = "server") -> None:
             )
     if server.attach is not None:
         check_attach(server.attach, f"{prefix}.attach")
+    if server.transport is not None:
+        _check_transport(server, f"{prefix}.transport")
     if not _BIND.fullmatch(server.bind):
         raise ConfigError(
             f"{server.bind!r} is no address that a server can listen on",
@@ -125,6 +127,20 @@ def check_attach(url: str, where: str) -> None:
         or any(letter <= " " or letter == "\x7f" for letter in url)
     ):
         raise ConfigError(f"{url!r} is no http:// address", where, remedy)
+
+
+def _check_transport(server: ServerSpec, where: str) -> None:
+    """Refuse to require paths of a server that gives no log of NCCL."""
+    if server.attach is not None:
+        raise ConfigError(
+            "the gate reads the server's log, and this server is only attached to",
+            where,
+            "remove it, or remove `server.attach` and let servemap start the server",
+        )
+    if server.engine == "llamacpp":
+        raise ConfigError(
+            "the gate reads NCCL's log, and llamacpp does not use NCCL", where, "remove it"
+        )
 
 
 def _check_target(patch: PatchSpec, where: str) -> None:

@@ -9,12 +9,14 @@ from servemap.report.reasons import reasons_of
 from servemap.report.records import status_cell
 from servemap.report.run import Run
 from servemap.report.settings import said_tables
+from servemap.report.transport import transport_tables
 
-GateResult = Literal["pass", "fail", "not known"]
+GateResult = Literal["pass", "fail", "not known", "n/a"]
 _GATE_CELLS: dict[GateResult, Cell] = {
     "pass": Cell("pass", tone="good"),
     "fail": Cell("fail", tone="bad"),
     "not known": Cell("not known", tone="warn"),
+    "n/a": Cell("n/a"),
 }
 _DEGREES = ("tp", "pp", "dp", "ep")
 
@@ -29,15 +31,20 @@ def gate_checks(run: Run) -> list[tuple[str, dict[str, Any]]]:
 
 
 def gate_result(check: dict[str, Any]) -> GateResult:
-    """Return the result of a gate; `ok` is null where its facts could not be had."""
+    """Return the result of a gate; `ok` is null where its facts could not be had.
+
+    It is also null where the gate says that there is nothing to look at.
+    """
     if check.get("ok") is True:
         return "pass"
+    if check.get("ok", False) is None and _words(check.get("evidence")).startswith("n/a: "):
+        return "n/a"
     return "not known" if check.get("ok", False) is None else "fail"
 
 
 def gates_in_words(run: Run) -> str | None:
     """Return how the gates of the first starts went, those that did not pass by name."""
-    found: dict[str, list[str]] = {"pass": [], "fail": [], "not known": []}
+    found: dict[str, list[str]] = {"pass": [], "fail": [], "not known": [], "n/a": []}
     for variant, check in gate_checks(run):
         name = f"{check.get('name')}" + (f" of {variant}" if len(run.launches) > 1 else "")
         found[gate_result(check)].append(name)
@@ -46,7 +53,9 @@ def gates_in_words(run: Run) -> str | None:
         for result, word in (("fail", "failed"), ("not known", "not known"))
         if found[result]
     ]
-    return ", ".join(words) if any(found.values()) else None
+    return (
+        ", ".join(words) if any(found[result] for result in ("pass", "fail", "not known")) else None
+    )
 
 
 def server(run: Run) -> Section:
@@ -97,6 +106,7 @@ def server(run: Run) -> Section:
                 caption="Gates of the first start",
             )
         )
+    tables += transport_tables(run)
     tables += said_tables(run)
     paragraphs = []
     if patches := _patch_rows(run):

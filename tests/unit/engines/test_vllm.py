@@ -113,7 +113,7 @@ def test_variables_that_a_measurement_needs_and_those_of_the_spec() -> None:
         "VLLM_HOST_IP": "10.0.0.2",
         "VLLM_SERVER_DEV_MODE": "1",
         "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH",
+        "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH",
     }
     secret = Secret(secret="HF_TOKEN")
     env = python_env(spec(env={"NCCL_DEBUG": "WARN", "HF_TOKEN": secret}), "/w")

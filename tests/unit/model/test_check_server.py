@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from servemap.model.check_server import RESERVED_FIELDS, check_node_env, check_server
 from servemap.model.checks import check
@@ -124,6 +125,26 @@ def test_a_url_that_the_client_refuses_is_refused_at_planning(url: str) -> None:
 def test_a_plain_url_is_taken(url: str) -> None:
     parse_target(url, "/v1/completions")
     accept(attach=url)
+
+
+@pytest.mark.parametrize(
+    "keys", [{"attach": "http://h:1"}, {"engine": "llamacpp"}], ids=["attached", "no NCCL"]
+)
+def test_paths_are_required_only_where_a_log_of_nccl_can_show_them(keys: dict[str, Any]) -> None:
+    assert refusal(transport={"inter": "NET/IB"}, **keys).where == "server.transport"
+    accept(transport={"inter": "NET/IB"})
+
+
+@pytest.mark.parametrize(
+    "required",
+    [
+        {}, {"inter": "IB"}, {"inter": "SHM"}, {"inter": "NET/"}, {"intra": "NVLink"},
+        {"hcas": []}, {"hcas": ["mlx5_0:1"]}, {"gdr": "yes please"}, {"network": "IB"},
+    ],
+)  # fmt: skip
+def test_a_requirement_that_no_log_could_meet_is_refused(required: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ServerSpec.model_validate({"engine": "vllm", "transport": required})
 
 
 def test_credentials_of_a_url_are_not_told() -> None:

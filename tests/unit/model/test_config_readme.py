@@ -24,6 +24,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "server.container": server_spec.Container,
     "server.container.build": server_spec.Build,
     "server.package": server_spec.Package,
+    "server.transport": server_spec.Transport,
     "server.patches": server_spec.PatchSpec,
     "server.patches.verify": server_spec.Verify,
     "variables": campaign.Variable,

@@ -130,6 +130,16 @@ def test_a_variant_changes_its_own_spec_and_no_other() -> None:
         assert before.spec(kind, "v2", *key) != after.spec(kind, "v2", *key)
 
 
+def test_required_paths_are_in_the_spec_only_where_some_are() -> None:
+    """Specs from before the key was there stay what they are, so nothing measured runs again."""
+    plain = Plan(campaign())
+    assert "transport" not in plain.server_spec("baseline")["server"]
+    server = {**plain.campaign.server.model_dump(mode="json"), "transport": {"intra": "P2P"}}
+    required = Plan(campaign(server=server))
+    assert required.server_spec("baseline")["server"]["transport"]["intra"] == "P2P"
+    assert plain.spec("launch", "baseline") != required.spec("launch", "baseline")
+
+
 def test_a_flags_place_in_the_file_does_not_matter() -> None:
     one = Plan(campaign(server={"engine": "vllm", "args": {"a": 1, "z": 2}}))
     two = Plan(campaign(server={"args": {"z": 2, "a": 1}, "engine": "vllm"}))

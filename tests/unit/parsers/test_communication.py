@@ -64,6 +64,16 @@ def test_the_json_of_nccl_tests_reads_as_its_text_does():
     assert run["parameters"]["step_factor"] == 2 and "blocking_collectives" not in run["parameters"]
 
 
+@pytest.mark.parametrize(
+    ("option", "direct"),
+    [("/GDRDMA", True), ("/GDRDMA(PCI)", True), ("/GDRDMA(PCI)/Shared", True), ("/Shared", False)],
+)
+def test_how_data_reach_the_card(option, direct):
+    """NCCL 2.27 and later write `GDRDMA(PCI)` where the way is over PCIe (src/transport/net.cc)."""
+    line = f"a:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0{option}\n"
+    assert log(line)["gdrdma_used"] is direct
+
+
 def test_two_processes_that_did_not_find_each_other():
     """nccl-tests built without MPI: each process is rank 0 of its own run."""
     start = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20\n"

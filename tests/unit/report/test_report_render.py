@@ -580,6 +580,36 @@ def test_what_the_processes_imported_of_patched_files_is_shown(copy):
     ]  # fmt: skip
 
 
+def test_the_paths_that_nccl_connected(copy):
+    run, rows = copy
+    seen = {
+        "paths": [
+            {"node": "head", "scope": "inter_node", "path": "NET/IB", "links": 4, "channels": 2,
+             "devices": ["mlx5_0"], "unnamed": [3], "sends": 2, "gdr_send": 0, "receives": 2,
+             "gdr_receive": 2},
+            {"node": "head", "scope": "intra_node", "path": "P2P/CUMEM", "links": 6,
+             "channels": 3, "devices": [], "unnamed": [], "sends": 6, "gdr_send": 0,
+             "receives": 0, "gdr_receive": 0},
+        ],
+        "ranks": [{"node": "head", "rank": 0, "host": "gpu-a", "pid": 7, "gpu": 1,
+                   "bus_id": "17000", "nics": ["mlx5_0", "mlx5_3"]}, "damaged"],
+    }  # fmt: skip
+    checks = [{"name": "transport", "ok": None, "evidence": "n/a: nothing is required"}]
+    change_json(run / "server/baseline/launch.json", gate={"checks": checks, "transport": seen})
+    change_json(run / "server/broken/launch.json", gate={"transport": {"paths": "damaged"}})
+    markdown, _ = rendered(run, rows)
+    found = rows_of(markdown, "Server, gates and patches")
+    assert [r for r in found if r[0] == "baseline" and len(r) == 8][:2] == [
+        ["baseline", "head", "between nodes", "NET/IB", "mlx5\\_0, device 3, not named", "4", "2",
+         "0 of 2 sends, 2 of 2 receives"],
+        ["baseline", "head", "within the node", "P2P/CUMEM", "-", "6", "3", "-"],
+    ]  # fmt: skip
+    assert ["baseline", "head", "0", "1", "17000", "mlx5\\_0, mlx5\\_3", "7"] in found
+    assert ["baseline", "transport", "n/a", "n/a: nothing is required", "-"] in found
+    facts = {r[0]: r[1] for r in rows_of(markdown, "Summary") if len(r) == 2}
+    assert "not known" not in facts.get("Gates of the first starts", "")
+
+
 def test_a_gate_that_is_not_known_is_no_failure_and_failures_are_counted(copy):
     run, rows = copy
     checks = [{"name": "clean_node", "ok": None, "evidence": "docker failed", "remedy": "ask it"},

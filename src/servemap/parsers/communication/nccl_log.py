@@ -35,8 +35,21 @@ def parse_nccl_log(text: str) -> Extract:
     Raises:
         ParseError: no line is of NCCL.
     """
-    log = Log()
     skipped: list[Skipped] = []
+    log = read_log(text, skipped)
+    if not log.messages and not log.versions and not log.findings:
+        raise foreign(
+            "nccl-log", "line with NCCL INFO or NCCL WARN", "set NCCL_DEBUG=INFO where it runs"
+        )
+    return Extract(_data(log), skipped)
+
+
+def read_log(text: str, skipped: list[Skipped]) -> Log:
+    """Return what a cleaned text holds of NCCL, nothing if need be; add to `skipped` what is not.
+
+    Raises nothing.
+    """
+    log = Log()
     attempt = 0
     for line, row in ended(text, skipped):
         if plain := plain_line(row):
@@ -57,11 +70,7 @@ def parse_nccl_log(text: str) -> Extract:
             log.findings.append({"class": found, "line": line, "attempt": attempt, "text": said})
         elif not messages and not read_version(log, rest):
             skipped.append(Skipped(line, "no line of NCCL"))
-    if not log.messages and not log.versions and not log.findings:
-        raise foreign(
-            "nccl-log", "line with NCCL INFO or NCCL WARN", "set NCCL_DEBUG=INFO where it runs"
-        )
-    return Extract(_data(log), skipped)
+    return log
 
 
 def _data(log: Log) -> dict[str, Any]:

@@ -120,8 +120,11 @@ def _read_channel(log: Log, entry: NcclLine, message: str) -> bool:
             row = log.rank(link.own_rank, entry.host)
             row["pid"] = entry.pid
             row["device"] = entry.device if row["device"] is None else row["device"]
+            process = log.process(entry.host, entry.pid, entry.device)
+            process.ranks.add((0, link.own_rank))
             if link.device is not None:
                 row["net_devices"].add(link.device)
+                process.network_devices.add((link.path.partition("/")[2], link.device))
     elif found := _ORDER.fullmatch(message):
         log.ring_orders.setdefault(found[1], [int(rank) for rank in found[2].split()])
     elif found := _RING.fullmatch(message):
@@ -210,6 +213,9 @@ def _read_init(log: Log, entry: NcclLine, message: str) -> None:
     if entry.host:
         row = log.rank(int(found["rank"]), entry.host)
         row |= {"pid": entry.pid, "device": int(found["device"]), "bus_id": found["bus"]}
+        process = log.process(entry.host, entry.pid, entry.device)
+        process.bus_id = process.bus_id or found["bus"]
+        process.ranks.add((key[1], int(found["rank"])))
 
 
 def _read_nodes(log: Log, entry: NcclLine, message: str) -> None:

@@ -53,7 +53,8 @@ def read_link(message: str) -> Link | None:
         if index is None:
             return None
         device, options = int(index[1]), options[1:]
-        gdrdma = "GDRDMA" in options
+        # Since 2.28 it may say how: GDRDMA(PCI).
+        gdrdma = any(option.partition("(")[0] == "GDRDMA" for option in options)
     own = target if found["direction"] == "receive" and target is not None else source
     channel, path = int(found["channel"]), "/".join(parts[:2])
     return Link(own, source, target, channel, path, device, gdrdma, tuple(options))

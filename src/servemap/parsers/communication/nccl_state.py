@@ -21,6 +21,19 @@ class Algorithm(NamedTuple):
 
 
 @dataclass
+class Process:
+    """A process with one of its cards.
+
+    `ranks` are (size of a communicator, rank in it), the size 0 where the log does not say it;
+    `network_devices` are (network, index).
+    """
+
+    bus_id: str | None = None
+    ranks: set[tuple[int, int]] = field(default_factory=set)
+    network_devices: set[tuple[str, int]] = field(default_factory=set)
+
+
+@dataclass
 class Log:
     """Everything gathered so far."""
 
@@ -32,6 +45,7 @@ class Log:
     links: list[Link] = field(default_factory=list)
     rank_hosts: dict[int, set[str]] = field(default_factory=dict)
     ranks: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    processes: dict[tuple[str, int | None, int | None], "Process"] = field(default_factory=dict)
     communicators: dict[tuple[str | None, int], dict[str, Any]] = field(default_factory=dict)
     pointers: dict[tuple[int | None, str], tuple[str | None, int]] = field(default_factory=dict)
     networks_used: Seen[str] = field(default_factory=dict)
@@ -57,6 +71,10 @@ class Log:
         self.rank_hosts.setdefault(rank, set()).add(host)
         fresh = {"rank": rank, "host": host, "pid": None, "device": None, "bus_id": None}
         return self.ranks.setdefault((rank, host), {**fresh, "net_devices": set()})
+
+    def process(self, host: str, pid: int | None, device: int | None) -> Process:
+        """Return the entry of a process and the index of its card."""
+        return self.processes.setdefault((host, pid, device), Process())
 
     def communicator(self, key: tuple[str | None, int]) -> dict[str, Any]:
         """Return the entry of a communicator, by its id (None in old logs) and its size."""

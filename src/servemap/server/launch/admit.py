@@ -27,6 +27,7 @@ from servemap.server.gates.holders import Holders
 from servemap.server.gates.judge import boot_pids
 from servemap.server.gates.readback import read_back
 from servemap.server.gates.ready import check_ready, probe_marks, wait_ready
+from servemap.server.gates.transport import transport_gate
 from servemap.server.launch import boots, process
 from servemap.server.launch.diagnosis import diagnose_ranks, to_do, why_failed
 from servemap.server.launch.ending import finish
@@ -82,6 +83,7 @@ def admit(
     holders = holders_on(context, list(ranks)) if ready.ok else {}
     started = _all_started(context, server, ranks, holders) if ready.ok else {}
     imports: dict[str, list[dict[str, Any]]] = {}
+    transport: dict[str, Any] | None = None
     if started is None:
         checks.append(Check("process", False, "it was ready, then a process of it was gone"))
     elif started:
@@ -91,6 +93,11 @@ def admit(
         checks += _check_workers(context, adapter, started)
         patches, imports = check_imports(context, boot.variant, boot.boot_id, patched, started)
         checks += patches
+        envs = [rank["env"] for rank in boot.ranks]
+        paths, transport = transport_gate(
+            server, {node_id: one.log for node_id, one in started.items()}, envs
+        )
+        checks += paths
         checks += only_ours(context, server, boot.boot_id, holders)
         effective = result.effective
     failed = [check for check in checks if check.ok is False]
@@ -108,6 +115,7 @@ def admit(
                     for node_id, one in (started or {}).items()
                 },
                 **({"imports": imports} if imports else {}),
+                **({"transport": transport} if transport else {}),
                 "diagnosis": {node_id: one.record() for node_id, one in diagnoses.items()},
             }
         ),

@@ -54,6 +54,6 @@ def test_what_is_stored_names_secrets_and_holds_none(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
     record = command(vllm({}, env={"HF_TOKEN": {"secret": "MY_TOKEN"}})).record()
     assert record["secrets"] == ["HF_TOKEN"]
-    assert record["env"]["NCCL_DEBUG_SUBSYS"] == "INIT,NET,GRAPH"
+    assert record["env"]["NCCL_DEBUG_SUBSYS"] == "INIT,ENV,NET,GRAPH"
     assert record["argv"][1:3] == ["-m", "vllm.entrypoints.openai.api_server"]
     assert "s3cr3t" not in json.dumps(record)

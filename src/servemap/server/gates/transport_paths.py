@@ -1,0 +1,190 @@
+"""What NCCL's log of a server's nodes shows: which ranks were connected over which paths."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from servemap.parsers.clean import clean
+from servemap.parsers.communication.nccl_log import read_log
+from servemap.parsers.communication.nccl_paths import Link, scope
+from servemap.parsers.communication.nccl_state import Log
+
+Scope = Literal["intra_node", "inter_node"]
+Place = tuple[str, str]
+"""Node, and host name in its log: where a rank is."""
+# What launch/node_log.py writes into a log that is too long to be read whole.
+_LEFT_OUT = re.compile(r"^\[servemap: about \d+ bytes are left out here;", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Path:
+    """The connections of one node over one path, each direction of each channel counted once.
+
+    Attributes:
+        node: the node whose log shows them.
+        scope: within the node or between nodes.
+        path: transport and kind, such as `P2P/CUMEM`, `SHM/direct`, `NET/IB`.
+        links: how many.
+        channels: how many different channels they are of.
+        devices: names of the network devices in use.
+        unnamed: indexes of network devices that the log gives no name for.
+        gdr_send: of `sends`, those whose data leave the card's memory without a copy (GDRDMA).
+        gdr_receive: of `receives`, those whose data go straight into it.
+    """
+
+    node: str
+    scope: Scope
+    path: str
+    links: int
+    channels: int
+    devices: tuple[str, ...]
+    unnamed: tuple[int, ...]
+    sends: int
+    gdr_send: int
+    receives: int
+    gdr_receive: int
+
+
+@dataclass(frozen=True)
+class Connected:
+    """What the logs of a server show.
+
+    Attributes:
+        silent: nodes whose logs have no line of NCCL.
+        partial: nodes of whose logs only the beginning and the end were read.
+        paths: what was connected.
+        ranks: [{node, rank, host, pid, gpu, bus_id, nics}]; of a process's ranks that in its
+            largest communicator.
+        environment: values of the variables that NCCL says it read.
+        findings: classes of `parsers/communication/nccl_findings.yaml` that the logs show.
+    """
+
+    silent: tuple[str, ...]
+    partial: tuple[str, ...]
+    paths: tuple[Path, ...]
+    ranks: tuple[dict[str, Any], ...]
+    environment: Mapping[str, tuple[str, ...]]
+    findings: frozenset[str]
+
+    def record(self) -> dict[str, Any]:
+        """Return paths and ranks as they are stored."""
+        return {"paths": [asdict(path) for path in self.paths], "ranks": list(self.ranks)}
+
+
+def connected(logs: Mapping[str, str]) -> Connected:
+    """Return what the logs of a server's nodes show.
+
+    Only lines that say `via` count, which NCCL writes for each channel when it sets it up
+    (`src/transport/{net,p2p,shm,coll_net}.cc`); a network that is loaded, or a device that was
+    found, does not.
+
+    Args:
+        logs: the log of the rank on each node, by node.
+    """
+    read = {node: read_log(_whole(text), []) for node, text in logs.items()}
+    places: dict[int, set[Place]] = {}
+    for node, log in read.items():
+        for rank, hosts in _hosts(log).items():
+            places.setdefault(rank, set()).update((node, host) for host in hosts)
+    one_host = len(read) == 1 and all(len(log.hosts) < 2 for log in read.values())
+    environment: dict[str, dict[str, None]] = {}
+    for log in read.values():
+        for name, values in log.environment.items():
+            environment.setdefault(name, {}).update(values)
+    return Connected(
+        silent=tuple(node for node, log in read.items() if not log.messages),
+        partial=tuple(node for node, text in logs.items() if _LEFT_OUT.search(text)),
+        paths=tuple(
+            path for node, log in read.items() for path in _paths(node, log, places, one_host)
+        ),
+        ranks=tuple(row for node, log in read.items() for row in _ranks(node, log)),
+        environment={name: tuple(sorted(values)) for name, values in environment.items()},
+        findings=frozenset(str(found["class"]) for log in read.values() for found in log.findings),
+    )
+
+
+def _whole(text: str) -> str:
+    """Return a log's text without terminal codes, ended at its last line."""
+    text = clean(text)
+    return text if text.endswith("\n") else text[: text.rfind("\n") + 1]
+
+
+def _hosts(log: Log) -> Mapping[int, set[str]]:
+    """Return the hosts of each rank; a name counts for one machine unless several share it."""
+    return log.rank_hosts if len(log.hosts) < 2 else log.known_hosts()
+
+
+def _paths(node: str, log: Log, places: Mapping[int, set[Place]], one_host: bool) -> list[Path]:
+    names = log.device_names()
+    groups: dict[tuple[Scope, str], list[Link]] = {}
+    for link in log.links:
+        where: Scope = "intra_node" if one_host else _scope(link, node, places)
+        groups.setdefault((where, link.path), []).append(link)
+    found = []
+    for (where, path), links in sorted(groups.items()):
+        network = path.partition("/")[2]
+        indexes = {link.device for link in links if link.device is not None}
+        sends = [link for link in links if link.own_rank == link.source]
+        receives = [link for link in links if link.own_rank != link.source]
+        found.append(
+            Path(
+                node=node,
+                scope=where,
+                path=path,
+                links=len(links),
+                channels=len({link.channel for link in links}),
+                devices=_devices(names, network, indexes),
+                unnamed=tuple(sorted(one for one in indexes if (network, one) not in names)),
+                sends=len(sends),
+                gdr_send=sum(link.gdrdma is True for link in sends),
+                receives=len(receives),
+                gdr_receive=sum(link.gdrdma is True for link in receives),
+            )
+        )
+    return found
+
+
+def _scope(link: Link, node: str, places: Mapping[int, set[Place]]) -> Scope:
+    """Return whether a connection that a node's log shows leaves that node.
+
+    Shared memory and P2P (but MNNVL) stay within it. A network leaves it unless both ranks are
+    known to be in the same place: communicators number their ranks anew, so that one number may be
+    in several.
+    """
+    if scope(link, {}) == "intra_node":
+        return "intra_node"
+    other = link.target if link.own_rank == link.source else link.source
+    own = {place for place in places.get(link.own_rank, ()) if place[0] == node}
+    far = places.get(other, set()) if other is not None else set()
+    return "intra_node" if len(own) == 1 and own == far else "inter_node"
+
+
+def _devices(
+    names: Mapping[tuple[str, int], set[str]], network: str, indexes: set[int]
+) -> tuple[str, ...]:
+    """Return the names of devices; a virtual one is named by its real ones with `+` between."""
+    said = {name for index in indexes for name in names.get((network, index), ())}
+    return tuple(sorted({part for name in said for part in name.split("+")}))
+
+
+def _ranks(node: str, log: Log) -> list[dict[str, Any]]:
+    """Return each process and its card, with its rank in its largest communicator."""
+    names = log.device_names()
+    rows = []
+    for (host, pid, gpu), process in log.processes.items():
+        nics: set[str] = set()
+        for network, index in process.network_devices:
+            nics.update(_devices(names, network, {index}) or (f"{network} {index}",))
+        rows.append(
+            {
+                "node": node,
+                "rank": max(process.ranks)[1] if process.ranks else None,
+                "host": host,
+                "pid": pid,
+                "gpu": gpu,
+                "bus_id": process.bus_id,
+                "nics": sorted(nics),
+            }
+        )
+    return sorted(rows, key=lambda row: (row["host"], row["pid"] or 0, row["gpu"] or 0))
