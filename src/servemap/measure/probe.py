@@ -1,4 +1,4 @@
-"""Collectors that a campaign requires are tried on every node before a server is started."""
+"""Collectors that a campaign requires are tried on every node before a launch and before a case."""
 
 from servemap.measure.collect import chosen_collectors
 from servemap.model.errors import ConnectionLostError, NodeError, ParseError

@@ -83,7 +83,9 @@ def test_who_is_on_the_card() -> None:
         "gpu0/pid:21181": "memhog",
         "gpu0/pid:21198": "gpu_burn",
     }
-    assert found.parsed.samples == [], "MIG does not tell the shares of a process"
+    # MIG does not tell the shares of a process, only that it is there.
+    assert {(s.metric, s.value) for s in found.parsed.samples} == {("gpu_proc", 1.0)}
+    assert {s.entity for s in found.parsed.samples} == set(found.names)
     assert len(found.parsed.times_ns) == 5
 
 
