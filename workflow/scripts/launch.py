@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from servemap.measure.probe import require_collectors
 from servemap.measure.setup import load_context
 from servemap.scripting import rule_script
 from servemap.server.launch.stage import launch_variant
@@ -13,4 +14,5 @@ if __name__ == "__main__":
             snakemake.wildcards.variant,
             snakemake.params.token,
             Path(snakemake.output[0]),
+            require_collectors,
         )

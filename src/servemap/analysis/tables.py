@@ -6,8 +6,8 @@ from typing import Any
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import P99_SAMPLES, PERCENTILES, distribution
 from servemap.analysis.store import read_table
-from servemap.parsers.values import mapping, sequence
-from servemap.telemetry.catalogue import families, family_of
+from servemap.parsers.values import mapping, sequence, text
+from servemap.telemetry.catalogue import catalogue, families, family_of
 
 MISSING = "-"
 COLUMNS = (
@@ -19,6 +19,7 @@ COLUMNS = (
     "segment",
     "node",
     "collector",
+    "state",
     "entity",
     "process",
     "metric",
@@ -55,12 +56,19 @@ Series = tuple[str, str, str, str, str, str]
 
 
 def family_tables(repeats: Iterable[Repeat]) -> dict[str, Table]:
-    """Return {family: (columns, rows)}; rows of what was not measured hold `-`."""
+    """Return {family: (columns, rows)}; rows of what was not measured hold `-`.
+
+    A collector that ran on a node and gave a family nothing there has one row of it, which says in
+    `state` why: `absent` where the node has no such tool, `failed`, or `ok` where the tool ran and
+    did not tell that.
+    """
     tables: dict[str, Table] = {name: (list(COLUMNS), []) for name in families()}
     for repeat in repeats:
         found = _repeat_rows(repeat)
         for name, (_, rows) in tables.items():
-            rows.extend(found.get(name) or [_blank(repeat)])
+            own = found.get(name, [])
+            own += _silent(repeat, name, {(row["node"], row["collector"]) for row in own})
+            rows.extend(own or [_blank(repeat)])
     return tables
 
 
@@ -96,6 +104,28 @@ def _blank(repeat: Repeat) -> dict[str, Any]:
     }
 
 
+def _silent(repeat: Repeat, family: str, told: set[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return a row for each collector of a family that is on a node and told nothing there."""
+    rows = []
+    for node, collector in _collectors(repeat):
+        known = catalogue().get(collector)
+        if known and family in known.families and (node, collector) not in told:
+            state = _state(repeat, node, collector)
+            rows.append(_blank(repeat) | {"node": node, "collector": collector, "state": state})
+    return rows
+
+
+def _collectors(repeat: Repeat) -> list[tuple[str, str]]:
+    keys = sorted(mapping(repeat.meta.get("collectors")))
+    return [(node, name) for node, _, name in (key.rpartition("/") for key in keys)]
+
+
+def _state(repeat: Repeat, node: str, collector: str) -> str:
+    """Return what became of a collector; `simulated` where it only replayed a recording."""
+    record = mapping(mapping(repeat.meta.get("collectors")).get(f"{node}/{collector}"))
+    return "simulated" if record.get("simulated") else text(record.get("status")) or MISSING
+
+
 def _repeat_rows(repeat: Repeat) -> dict[str, list[dict[str, Any]]]:
     covered = {
         (c.get("segment"), c.get("node"), c.get("collector")): c.get("coverage")
@@ -116,6 +146,7 @@ def _repeat_rows(repeat: Repeat) -> dict[str, list[dict[str, Any]]]:
                 "segment": segment,
                 "node": node,
                 "collector": collector,
+                "state": _state(repeat, node, collector),
                 "entity": entity,
                 "process": mapping(processes.get(node)).get(entity, MISSING),
                 "metric": metric,

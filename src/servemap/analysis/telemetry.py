@@ -8,10 +8,11 @@ from servemap.analysis.server_marks import Marks, process_marks, root_pids, scra
 from servemap.parsers.jsonl import JsonLine, read_jsonl
 from servemap.parsers.proc import parse_proc, process_names
 from servemap.parsers.prometheus import parse_scrapes
+from servemap.parsers.readings import Readings, parse_pages, parse_printed
 from servemap.parsers.records import Parsed, skip_summary
 from servemap.parsers.values import integer, mapping, number
 from servemap.telemetry.align import AlignedRow, Coverage, Segment, align, coverage
-from servemap.telemetry.catalogue import catalogue, engine_metrics
+from servemap.telemetry.catalogue import Collector, catalogue, engine_metrics
 from servemap.telemetry.clock import epoch_of, node_clock, rebuilt
 
 Parser = Callable[[list[JsonLine], float], Parsed]
@@ -57,9 +58,8 @@ def read_telemetry(
         interval = number(mapping(collectors.get(key)).get("interval_s"))
         interval = interval or (known.interval_s if known else 1.0)
         content = read_jsonl(path)
-        parser = PARSERS[known.parser] if known else _times_only
         lines = rebuilt(content.lines, epoch_of(path.parent))
-        parsed = parser(lines, interval)
+        parsed, names = _parsed(known, lines, interval)
         skipped = skip_summary([*content.skipped, *parsed.skipped])
         if skipped:
             result.skipped[key] = skipped
@@ -69,11 +69,22 @@ def read_telemetry(
             for segment in segments
         )
         if known and known.parser == "proc":
-            result.processes[node] = process_names(content.lines)
+            names = process_names(content.lines)
             result.marks.extend(process_marks(node, lines, root_pids(path.parent), on_node))
         elif known and known.parser == "prometheus":
             result.marks.extend(scrape_marks(node, lines, on_node))
+        if names:
+            result.processes.setdefault(node, {}).update(names)
     return result
+
+
+def _parsed(known: Collector | None, lines: list[JsonLine], interval: float) -> Readings:
+    if known is None:
+        return Readings(_times_only(lines, interval), {})
+    if known.reading is None:
+        return Readings(PARSERS[known.parser](lines, interval), {})
+    read = parse_printed if known.kind == "command" else parse_pages
+    return read(lines, interval, known.reading)
 
 
 def _times_only(lines: list[JsonLine], _: float) -> Parsed:

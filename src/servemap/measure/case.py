@@ -15,6 +15,7 @@ from servemap.measure.job import Job, identity, resolved
 from servemap.measure.load import fallback_case, fallback_reason
 from servemap.measure.load_run import finish_load, start_load
 from servemap.measure.loads import Load
+from servemap.measure.probe import require_collectors
 from servemap.measure.reasons import Disturbed, undisturbed
 from servemap.measure.record import Attempt, open_attempt
 from servemap.measure.search import run_search
@@ -81,6 +82,7 @@ def _measure(
     begun = time.monotonic()
 
     def measure() -> dict[str, Any]:
+        require_collectors(context, job.variant)
         served = ensure_server(context, job.variant, _turn(context, job))
         ensured = time.monotonic() - begun
         patience = _patience(context)

@@ -48,16 +48,18 @@ def chosen_collectors(campaign: Campaign) -> list[Collector]:
             )
         if setting.enabled:
             changes = setting.model_dump(include={"interval_s", "required"}, exclude_none=True)
-            chosen.append(known[name]._replace(**changes))
+            changed = known[name]._replace(**changes)
+            if changed.tool is not None:
+                used_s = changed.tool.possible_s(changed.interval_s)
+                changed = changed._replace(interval_s=used_s)
+            chosen.append(changed)
     return chosen
 
 
 def runnable(collectors: list[Collector], metrics_url: str | None) -> list[Collector]:
     """Return the collectors that have something to read on this server."""
     return [
-        collector
-        for collector in collectors
-        if collector.kind == "proc" or (collector.kind == "http" and metrics_url is not None)
+        collector for collector in collectors if collector.kind != "http" or metrics_url is not None
     ]
 
 
@@ -90,11 +92,20 @@ def collector_spec(
     """
     runs: list[dict[str, Any]] = []
     for collector in runnable(collectors, metrics_url):
-        common = {"name": collector.name, "kind": collector.kind}
+        common = {
+            "name": collector.name,
+            "kind": collector.kind,
+            "interval_s": collector.interval_s,
+        }
         if collector.kind == "proc":
-            runs.append({**common, "interval_s": collector.interval_s, "root_pids": pids})
+            runs.append({**common, "root_pids": pids})
+        elif collector.kind == "http":
+            runs.append({**common, "url": metrics_url})
+        elif collector.tool is not None:
+            argv, *otherwise = collector.tool.commands(collector.interval_s)
+            runs.append({**common, "argv": argv, "otherwise": otherwise})
         else:
-            runs.append({**common, "interval_s": collector.interval_s, "url": metrics_url})
+            runs.append({**common, "paths": list(collector.paths)})
     out = _folder(raw, node)
     return {
         "schema": 1,
@@ -178,7 +189,11 @@ def ended_early(
 def collector_records(
     telemetry: Path, collectors: list[Collector], node: str, load_id: str
 ) -> dict[str, dict[str, Any]]:
-    """Return {NODE/NAME: {status, samples, interval_s, required, error}} as it ended."""
+    """Return {NODE/NAME: {status, samples, interval_s, required, error}} as it ended.
+
+    `status` is `ok`, `failed`, or `absent` where the node has no such tool or files. A program
+    adds its path; `simulated` stands where it only replays what was recorded elsewhere.
+    """
     found = read_json(telemetry / node / "collectors.json") or {}
     another = bool(found) and found.get("load_id") != load_id
     ended = {} if another else found.get("collectors", {})
@@ -194,5 +209,11 @@ def collector_records(
             "interval_s": collector.interval_s,
             "required": collector.required,
             "error": record.get("error"),
+            **{key: record[key] for key in ("program", "simulated") if key in record},
         }
     return records
+
+
+def simulated_mark(records: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
+    """Return what marks an attempt of which a collector replayed a recording; else nothing."""
+    return {"simulated": True} if any(one.get("simulated") for one in records.values()) else {}

@@ -19,6 +19,7 @@ from servemap.measure.collect import (
     collector_spec,
     ended_early,
     runnable,
+    simulated_mark,
     start_collectors,
     stop_collectors,
 )
@@ -274,6 +275,7 @@ def finish_load(
         **_client_facts(result or {}),
         "clock": clock,
         "collectors": records,
+        **simulated_mark(records),
         "cards": {"before": load.cards, "after": cards},
     }
     disturbances = [] if reasons else disturbed(attempt.raw, facts)

@@ -14,7 +14,12 @@ from servemap.engines.registry import get_adapter
 from servemap.measure.cards import look_at_cards
 from servemap.measure.client import MARGIN_S, error_classes, start_client, wait_client
 from servemap.measure.clocks import clock_records
-from servemap.measure.collect import chosen_collectors, collector_records, runnable
+from servemap.measure.collect import (
+    chosen_collectors,
+    collector_records,
+    runnable,
+    simulated_mark,
+)
 from servemap.measure.folders import bring, raw_on
 from servemap.measure.idle import await_idle
 from servemap.measure.job import Job
@@ -311,6 +316,7 @@ class _Searching:
             },
             "clock": clock,
             "collectors": records,
+            **simulated_mark(records),
             "cards": {
                 "before": self.collecting.cards,
                 "after": look_at_cards(context, self.job.variant, self.served),

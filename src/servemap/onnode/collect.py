@@ -5,10 +5,13 @@ optionally `"renew": FILE`, a heartbeat that is touched while sampling goes on, 
 whose appearance ends it as SIGTERM does, `"server": {"pids": [...], "gone_s": N}`, whose end ends
 it N seconds later, `"max_s": N`, after which it ends in any case, and `"load_id": TEXT`, which
 its record repeats.
-Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s) and `command`
-(argv). Each writes OUT/NAME.jsonl; every line carries t_ns (epoch) and mono_ns. The ready file
-holds one instant on both clocks, from which the lines' times can be rebuilt after a step of the
-first. SIGTERM takes one last sample of the polled ones; OUT/collectors.json is written last.
+Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s), `files` (paths,
+which are glob patterns, interval_s) and `command` (argv, and `otherwise`: more of them, for tools
+that do not know every option; each is tried where the one before it ended without a second line).
+One whose program or files are not on the node ends as `absent`. Each writes OUT/NAME.jsonl; every
+line carries t_ns (epoch) and mono_ns. The ready file holds one instant on both clocks, from which
+the lines' times can be rebuilt after a step of the first. SIGTERM takes one last sample of the
+polled ones; OUT/collectors.json is written last.
 """
 
 import argparse
@@ -24,20 +27,24 @@ from contextlib import suppress
 from typing import Any, Callable, Dict, List
 
 from .clock import epoch_ns
+from .file_sampler import FileSampler
 from .files import read_spec, write_json_atomic
 from .load_clock import Anchor, take_anchor
 from .proc_sampler import ProcSampler
-from .sources import CommandSource, HttpSource
+from .sources import AbsentError, CommandSource, HttpSource, find_program, is_simulated
 from .watched import Watched
 
 SPEC_KEYS = {"out": str, "node": str, "ready_file": str, "collectors": list}
 KIND_KEYS = {
     "proc": ("root_pids", "interval_s"),
     "http": ("url", "interval_s"),
+    "files": ("paths", "interval_s"),
     "command": ("argv",),
 }
 # A collector that does not end in this time after a stop is recorded as failed.
 STOP_S = 15.0
+# A load waits so long at most for the first line of a command.
+FIRST_LINE_S = 3.0
 
 
 class Sink:
@@ -83,6 +90,8 @@ class Collector:
                 self._run(sink)
             finally:
                 sink.close()
+        except AbsentError as error:
+            self.record.update(status="absent", error=str(error))
         except Exception as error:  # noqa: BLE001 - one collector must not end the others
             self._fail("%s: %s" % (type(error).__name__, error))
         if self.record["status"] == "ok" and not self.record["samples"]:
@@ -100,6 +109,9 @@ class Collector:
         elif kind == "http":
             http = HttpSource(self._spec["url"])
             self._poll(sink, http.sample, http.close)
+        elif kind == "files":
+            files = FileSampler(self._spec["paths"])
+            self._poll(sink, files.sample, files.close)
         else:
             proc = ProcSampler(self._spec["root_pids"])
             self._poll(sink, proc.sample, proc.close)
@@ -124,14 +136,37 @@ class Collector:
             close()
 
     def _follow(self, sink: Sink) -> None:
-        self.sampled.set()
+        waiting = threading.Timer(FIRST_LINE_S, self.sampled.set)
+        waiting.daemon = True
+        waiting.start()
+        try:
+            choices = [self._spec["argv"], *self._spec.get("otherwise", [])]
+            while not self._command_ran(sink, choices.pop(0), last=not choices):
+                continue
+        finally:
+            waiting.cancel()
+
+    def _command_ran(self, sink: Sink, argv: List[str], last: bool) -> bool:
+        """Follow a command to its end; False where it refused its options and is not the last."""
+        program = find_program(argv[0])
+        self.record["program"] = program
+        if is_simulated(program):
+            self.record["simulated"] = True
         source = CommandSource(
-            self._spec["argv"], os.path.join(self._out, self.name + ".stderr.log"), self._stop
+            [program, *argv[1:]],
+            os.path.join(self._out, self.name + ".stderr.log"),
+            self._stop,
         )
         for record in source.lines():
             self._keep(sink, record)
-        if not self._stop.is_set():
-            self._fail(source.ending())
+            if source.count > 1 or last:
+                self.sampled.set()
+        if self._stop.is_set():
+            return True
+        if not last and source.count <= 1:
+            return False
+        self._fail(source.ending())
+        return True
 
     def _keep(self, sink: Sink, record: Dict[str, Any]) -> None:
         sink.write(record)

@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -15,8 +16,31 @@ HTTP_TIMEOUT_S = 5.0
 MAX_PAGE_BYTES = 32 << 20
 MAX_LINE_BYTES = 1 << 20
 COMMAND_GRACE_S = 3.0
+# What a program that only replays recorded output has near its beginning (see docs/collectors.md).
+SIMULATED = b"servemap: simulated"
 # Without this a Prometheus client may answer in OpenMetrics and rename `vllm:x` to `vllm_x`.
 HEADERS = {"Accept": "text/plain"}
+
+
+class AbsentError(Exception):
+    """What a collector reads is not on this node: no such program, no such file."""
+
+
+def find_program(name: str) -> str:
+    """Return the path of a program on this node's PATH; AbsentError where there is none."""
+    path = shutil.which(name)
+    if path is None:
+        raise AbsentError("no program %s on this node's PATH" % name)
+    return path
+
+
+def is_simulated(program: str) -> bool:
+    """Return whether a program says of itself that it replays what was recorded elsewhere."""
+    try:
+        with open(program, "rb") as handle:
+            return SIMULATED in handle.read(4096)
+    except OSError:
+        return False
 
 
 class HttpSource:
@@ -76,7 +100,8 @@ class CommandSource:
     def __init__(self, argv: List[str], stderr_path: str, stop: threading.Event) -> None:
         self._stderr_path = stderr_path
         self._stop = stop
-        self._lines = 0
+        self.count = 0
+        self._last = ""
         environment = dict(os.environ, LC_ALL="C")
         with open(stderr_path, "wb") as stderr:
             self._process = subprocess.Popen(
@@ -95,21 +120,23 @@ class CommandSource:
         stdout = self._process.stdout
         assert stdout is not None
         for raw in iter(lambda: stdout.readline(MAX_LINE_BYTES), b""):
-            self._lines += 1
+            self.count += 1
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            self._last = line.strip() or self._last
             yield {"t_ns": epoch_ns(), "mono_ns": time.monotonic_ns(), "line": line}
         self._process.wait()
 
     def ending(self) -> str:
-        """Say in one line how a command ended that should have run on."""
+        """Say in one line how a command ended that should have run on, and what it said last."""
         code: Optional[int] = self._process.returncode
         how = "signal %d" % -code if code is not None and code < 0 else "status %s" % code
         with open(self._stderr_path, "rb") as handle:
             said = handle.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
+        last = said[-1] if said else self._last
         return "ended early with %s after %d lines%s" % (
             how,
-            self._lines,
-            ": " + said[-1] if said else "",
+            self.count,
+            ": " + last[:300] if last else "",
         )
 
     def _stop_command(self) -> None:

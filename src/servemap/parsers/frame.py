@@ -24,6 +24,13 @@ class Extract(NamedTuple):
     skipped: list[Skipped]
 
 
+class Printed(NamedTuple):
+    """An extract of what prints on and on, with the line (1-based) of each of its `rows`."""
+
+    extract: Extract
+    lines: list[int]
+
+
 class Kind(NamedTuple):
     """One kind of input.
 

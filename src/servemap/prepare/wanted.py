@@ -183,7 +183,9 @@ def _tools(campaign: Campaign) -> tuple[dict[str, tuple[str, ...]], frozenset[st
     required: set[str] = set()
     for collector in chosen_collectors(campaign):
         known = table.collectors.get(collector.name)
-        for tool in known.tools if known else []:
+        # What the campaign neither names nor requires may be absent without a word.
+        asked = collector.required or collector.name in campaign.collectors
+        for tool in known.tools if known and asked else []:
             users.setdefault(tool, []).append(collector.name)
             if collector.required:
                 required.add(tool)

@@ -8,7 +8,7 @@ class NotRunError(ServemapError):
     """A job's work is not done, for a reason that is recorded and not the job's own failure.
 
     What it says is stored, so what looks like a credential is taken out of it.
-    `cause`: stop, abort, launch, breaker, drift, patch or unreachable.
+    `cause`: stop, abort, launch, breaker, drift, patch, collector or unreachable.
     """
 
     def __init__(self, cause: str, what: str, where: str, remedy: str) -> None:

@@ -6,6 +6,7 @@ from runbuilder import build_repeat, request, write_json
 
 from servemap.analysis.derive import derive_attempt
 from servemap.analysis.summary import summarize
+from servemap.telemetry.catalogue import families
 
 OK = {"variant": "baseline", "case": "decode_c2"}
 
@@ -135,8 +136,7 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
     summarize(run, plan({}, {"case": "never"}))
     names = sorted(p.name for p in (run / "tables").iterdir())
     assert names == [
-        *(f"case_{f}_summary.csv" for f in ("cpu", "engine", "memory", "network")),
-        "case_server_processes_summary.csv",
+        *sorted(f"case_{family}_summary.csv" for family in families()),
         "hardware_use.csv",
         "limits.csv",
         "percentiles.csv",
@@ -148,8 +148,27 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
     assert (row["coverage"], row["segment"]) == ("1.0", "main")
     never = [r for r in cpu if r["case"] == "never"]
     assert [(r["entity"], r["n"], r["mean"], r["coverage"]) for r in never] == [("-",) * 4]
+    assert (row["state"], never[0]["state"]) == ("ok", "-")
     processes = read_csv(run / "tables/case_server_processes_summary.csv")
     assert {r["process"] for r in processes if r["entity"] == "pid:42"} == {"llama"}
+
+
+def test_a_collector_that_told_nothing_has_a_row_that_says_why(tmp_path):
+    run = tmp_path / "run"
+    states = {"head/proc": "ok", "head/nvidia_smi": "absent", "worker/nvidia_smi": "failed"}
+    records = {key: {"status": state, "samples": 0} for key, state in states.items()}
+    measured(run, facts={"collectors": records})
+    summarize(run, plan({}))
+    gpu = read_csv(run / "tables/case_gpu_summary.csv")
+    assert [(r["node"], r["collector"], r["state"]) for r in gpu] == [
+        ("head", "nvidia_smi", "absent"),
+        ("worker", "nvidia_smi", "failed"),
+    ]
+    assert {r[name] for r in gpu for name in ("entity", "metric", "n", "mean", "p95", "max")} == {
+        "-"
+    }
+    dcgm = read_csv(run / "tables/case_dcgm_summary.csv")
+    assert [(r["node"], r["state"], r["mean"]) for r in dcgm] == [("-", "-", "-")]
 
 
 def test_a_disturbed_repeat_is_evidence_and_enters_no_mean(tmp_path):

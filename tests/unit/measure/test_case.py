@@ -369,6 +369,18 @@ def test_no_server_is_not_run(context: Context, ensured: Ensured, cause: str) ->
     assert meta["counts"] is None
 
 
+def test_a_required_tool_that_does_not_answer_is_not_run(
+    node: FakeNode, client: Client, ensured: Ensured
+) -> None:
+    node.on_run["discovery"] = lambda argv: "Error: unable to connect to host engine\n"
+    required = {"proc": {}, "dcgm": {"required": True}}
+    context = fake_context(node, campaign(collectors=required))
+    meta = run(context)
+    assert (meta["status"], meta["cause"]) == ("not_run", "collector")
+    assert "required collector dcgm" in meta["reasons"][0]
+    assert client.calls == []
+
+
 def test_fallback_after_a_context_error(node: FakeNode, client: Client, ensured: Ensured) -> None:
     context = fake_context(node, fallback_campaign())
     client.errors = [["context"], []]

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,17 @@ from servemap.measure.collect import (
     collector_spec,
     ended_early,
     runnable,
+    simulated_mark,
     start_collectors,
 )
 from servemap.measure.setup import load_context
 from servemap.model.campaign import Campaign
 from servemap.model.errors import ConfigError, NodeError
 from servemap.nodes.base import ProcessId
+from servemap.onnode.collect import check_collectors
 from servemap.server import patience
 from servemap.server.patience import Patience
+from servemap.telemetry.catalogue import Collector
 from tests.fakes import BOOT, FakeNode, campaign
 from tests.far_nodes import FlakyNode
 
@@ -37,10 +41,38 @@ ATTACH = {
 
 
 def test_all_run_where_none_is_named() -> None:
-    assert {item.name: item.required for item in chosen_collectors(of())} == {
-        "proc": True,
-        "engine_metrics": True,
-    }
+    chosen = {item.name: item.required for item in chosen_collectors(of())}
+    assert [name for name, required in chosen.items() if required] == ["proc", "engine_metrics"]
+    assert [name for name, required in chosen.items() if not required] == [
+        *("nvidia_smi", "nvidia_pmon", "dcgm", "pressure", "hca")
+    ]
+
+
+def test_a_tool_is_not_asked_faster_than_it_can() -> None:
+    (chosen,) = chosen_collectors(of(collectors={"nvidia_pmon": {"interval_s": 1.5}}))
+    assert chosen.interval_s == 2.0
+    spec = spec_of([chosen], None)
+    assert (spec["argv"][-2:], spec["otherwise"], spec["interval_s"]) == (["-d", "2"], [], 2.0)
+
+
+def spec_of(chosen: list[Collector], url: str | None) -> dict[str, Any]:
+    (one,) = collector_spec(
+        chosen, node="n1", raw="/raw", pids=[7], metrics_url=url, heartbeat="/h", until=None,
+        gone_s=5, max_s=9, load_id="x",
+    )["collectors"]  # fmt: skip
+    check_collectors([one])
+    return one
+
+
+def test_a_replayed_recording_marks_the_attempt(tmp_path: Path) -> None:
+    (tmp_path / "n1").mkdir()
+    ran = {"status": "ok", "samples": 3, "error": None, "program": "/x/dcgmi", "simulated": True}
+    ended = {"load_id": "x", "collectors": {"dcgm": ran}}
+    (tmp_path / "n1" / "collectors.json").write_text(json.dumps(ended))
+    records = collector_records(tmp_path, chosen_collectors(of()), "n1", "x")
+    assert (records["n1/dcgm"]["simulated"], records["n1/dcgm"]["program"]) == (True, "/x/dcgmi")
+    assert simulated_mark(records) == {"simulated": True}
+    assert simulated_mark({"n1/proc": records["n1/proc"]}) == {}
 
 
 def test_those_that_are_named_run_as_they_are_set() -> None:
@@ -71,7 +103,7 @@ def test_an_attached_server_need_not_serve_metrics(
 
 
 def test_the_spec_leaves_out_what_has_nothing_to_read() -> None:
-    chosen = chosen_collectors(of())
+    chosen = chosen_collectors(of(collectors={"proc": {}, "engine_metrics": {}}))
     spec = collector_spec(
         chosen, node="n1", raw="/raw", pids=[7], metrics_url=None, heartbeat="/h",
         until="/raw/client.json", gone_s=5, max_s=9, load_id="x",

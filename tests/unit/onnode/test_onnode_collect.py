@@ -146,7 +146,6 @@ def test_page_that_fails_is_recorded_sample_by_sample(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["/no/such/tool"], "No such file"),
         (
             [sys.executable, "-c", "import sys; print('one'); sys.exit('no device')"],
             "status 1 after 1 lines: no device",
@@ -167,6 +166,86 @@ def test_command_that_ends_early_is_recorded_at_once(
     assert said in event["error"]
     record = stop(process, tmp_path)["collectors"]["tool"]
     assert (record["status"], record["error"]) == ("failed", event["error"])
+
+
+@pytest.mark.parametrize(
+    ("collector", "said"),
+    [
+        ({"kind": "command", "argv": ["no-such-tool", "-x"]}, "no program no-such-tool on"),
+        ({"kind": "files", "paths": ["/no/such/*"], "interval_s": 0.05}, "matches /no/such/*"),
+    ],
+)
+def test_what_a_node_does_not_have_is_absent(
+    collecting: Starter, tmp_path: Path, collector: dict[str, Any], said: str
+) -> None:
+    process = collecting({"name": "x", **collector})
+    (event,) = wait_for(lambda: lines(tmp_path, "collect.events.jsonl"), "an event")
+    assert event["event"] == "exited"
+    record = stop(process, tmp_path)["collectors"]["x"]
+    assert (record["status"], record["samples"]) == ("absent", 0)
+    assert said in record["error"] == event["error"]
+
+
+def script(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_tool_that_refuses_its_options_is_asked_otherwise(
+    collecting: Starter, tmp_path: Path
+) -> None:
+    tool = script(
+        tmp_path,
+        "tool",
+        "import sys, time\n"
+        "if sys.argv[1] == 'new': sys.exit(print('Field \"new\" is not valid') or 2)\n"
+        "print('heading', flush=True)\n"
+        "while True: print('row', flush=True); time.sleep(0.02)",
+    )
+    process = collecting(
+        {"name": "t", "kind": "command", "argv": [tool, "new"], "otherwise": [[tool, "old"]]}
+    )
+    ready(tmp_path)
+    wait_for(lambda: len(lines(tmp_path, "t.jsonl")) > 3, "rows")
+    record = stop(process, tmp_path)["collectors"]["t"]
+    assert (record["status"], record["program"], record.get("simulated")) == ("ok", tool, None)
+    said = [row["line"] for row in lines(tmp_path, "t.jsonl")]
+    assert said[:3] == ['Field "new" is not valid', "heading", "row"]
+
+
+def test_a_tool_that_refuses_all_its_options_says_so(collecting: Starter, tmp_path: Path) -> None:
+    tool = script(tmp_path, "tool", "import sys; print('no such field', sys.argv[1]); sys.exit(2)")
+    collecting({"name": "t", "kind": "command", "argv": [tool, "a"], "otherwise": [[tool, "b"]]})
+    (event,) = wait_for(lambda: lines(tmp_path, "collect.events.jsonl"), "an event")
+    assert event["error"] == "ended early with status 2 after 1 lines: no such field b"
+
+
+def test_a_tool_that_replays_a_recording_is_marked(collecting: Starter, tmp_path: Path) -> None:
+    tool = script(tmp_path, "tool", f"# servemap: simulated\n{TICKING}")
+    process = collecting({"name": "t", "kind": "command", "argv": [tool]})
+    wait_for(lambda: lines(tmp_path, "t.jsonl"), "a line")
+    assert stop(process, tmp_path)["collectors"]["t"]["simulated"] is True
+
+
+def test_files_are_read_at_every_tick(collecting: Starter, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_text("1\n")
+    (tmp_path / "a" / "y").write_text("two\nlines\n")
+    process = collecting(
+        {"name": "f", "kind": "files", "paths": [f"{tmp_path}/a/*"], "interval_s": 0.02}
+    )
+    ready(tmp_path)
+    (tmp_path / "a" / "x").write_text("2\n")
+    wait_for(lambda: ":2\n" in lines(tmp_path, "f.jsonl")[-1]["text"], "the new value")
+    assert stop(process, tmp_path)["collectors"]["f"]["status"] == "ok"
+    first = lines(tmp_path, "f.jsonl")[0]
+    assert first["text"].replace(f"{tmp_path}/", "") in (
+        "a/x:1\na/y:two\na/y:lines\n",
+        "a/x:2\na/y:two\na/y:lines\n",
+    )
+    assert first["ms"] >= 0 and first["mono_ns"] > 0
 
 
 def test_one_broken_collector_leaves_the_others_alone(collecting: Starter, tmp_path: Path) -> None:

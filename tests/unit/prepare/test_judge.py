@@ -114,7 +114,7 @@ def test_tools() -> None:
     line = judge_machine.tools_line(want(), {**here, "ip": None})
     assert (state(line), line.remedy) == ("warn", "install the package iproute2")
     line = judge_machine.tools_line(want(), {**here, "dcgmi": None})
-    assert (state(line), line.remedy) == ("FAIL", "install dcgmi")
+    assert (state(line), line.remedy) == ("FAIL", "install NVIDIA's datacenter-gpu-manager")
     assert "no dcgmi, for dcgm" in line.seen
 
 

@@ -11,7 +11,7 @@ import yaml
 from servemap.parsers.cells import Number, key, number, scaled, unit, value
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.exposition import read_exposition
-from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.frame import Extract, Printed, foreign
 from servemap.parsers.records import Skipped
 
 _PREFIX = re.compile(r"DCGM_FI_(?:DEV|PROF)_")
@@ -143,8 +143,14 @@ def parse_dcgmi_dmon(text: str) -> Extract:
     Raises:
         ParseError: there is no heading line with `Entity`.
     """
+    return dcgmi_dmon_lines(text).extract
+
+
+def dcgmi_dmon_lines(text: str) -> Printed:
+    """Return the same with the line of each row; ParseError likewise."""
     columns: list[tuple[str, Number]] | None = None
     rows: list[dict[str, Any]] = []
+    lines: list[int] = []
     skipped: list[Skipped] = []
     tick, seen = 0, set[tuple[str, int]]()
     unended = cut_line(text)
@@ -177,9 +183,11 @@ def parse_dcgmi_dmon(text: str) -> Extract:
             amount = number(cell)
             found[name] = None if is_blank(amount) else scaled(amount, factor)
         rows.append(found)
+        lines.append(line)
     if columns is None:
         raise foreign("dcgmi dmon", "heading line that begins with #Entity")
-    return Extract({"rows": rows, "contradictions": _contradictions(rows)}, skipped)
+    data = {"rows": rows, "contradictions": _contradictions(rows)}
+    return Printed(Extract(data, skipped), lines)
 
 
 def _dmon_field(short: str) -> tuple[str, Number]:

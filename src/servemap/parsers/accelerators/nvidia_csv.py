@@ -6,7 +6,7 @@ from typing import Any
 from servemap.parsers.accelerators.nvidia_fields import Column, column, make_column, says_failure
 from servemap.parsers.cells import is_missing, quantity, unit
 from servemap.parsers.clean import cut_line, numbered
-from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.frame import Extract, Printed, foreign
 from servemap.parsers.records import Skipped
 
 _HEADING = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]*\])?")
@@ -32,10 +32,17 @@ def parse_csv(text: str) -> Extract:
     Raises:
         ParseError: there is neither a row of at least two cells nor a message of nvidia-smi.
     """
+    return csv_lines(text).extract
+
+
+def csv_lines(text: str) -> Printed:
+    """Return the same with the line of each row; ParseError likewise."""
     columns: list[Column] | None = None
     heading: list[str] = []
     rows: list[dict[str, Any]] = []
     loose: list[list[str]] = []
+    row_lines: list[int] = []
+    loose_lines: list[int] = []
     skipped: list[Skipped] = []
     error: str | None = None
     unended = cut_line(text)
@@ -54,6 +61,7 @@ def parse_csv(text: str) -> Extract:
                 cells[-1] = ""
             if len(cells) > 1 and has_value and (not loose or len(cells) == len(loose[0])):
                 loose.append(cells)
+                loose_lines.append(line)
             else:
                 skipped.append(Skipped(line, "no row of cells"))
         else:
@@ -68,11 +76,13 @@ def parse_csv(text: str) -> Extract:
                 skipped.append(Skipped(line, "a cell without the unit of its column"))
             else:
                 rows.append(row_of)
+                row_lines.append(line)
     rows = [*_without_heading(loose), *rows]
     if not rows and error is None and columns is None:
         raise foreign("nvidia-smi csv", "heading line and no row of cells")
     found = rows if rows or error is None else None
-    return Extract({"rows": found, "gpus": _gpus(rows), "error": error}, skipped)
+    data = {"rows": found, "gpus": _gpus(rows), "error": error}
+    return Printed(Extract(data, skipped), [*loose_lines, *row_lines])
 
 
 def _gpus(rows: list[dict[str, Any]]) -> int | None:

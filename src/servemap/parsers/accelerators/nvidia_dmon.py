@@ -6,7 +6,7 @@ from typing import Any
 from servemap.parsers.accelerators.nvidia_fields import Column, make_column, says_failure
 from servemap.parsers.cells import key
 from servemap.parsers.clean import cut_line, numbered
-from servemap.parsers.frame import Extract, foreign
+from servemap.parsers.frame import Extract, Printed, foreign
 from servemap.parsers.records import Skipped
 
 _TYPE = re.compile(r"[CGM](?:\+[CGM])*")
@@ -28,9 +28,15 @@ def parse_dmon(text: str) -> Extract:
     Raises:
         ParseError: there is no heading line that begins with `#`.
     """
+    return dmon_lines(text).extract
+
+
+def dmon_lines(text: str) -> Printed:
+    """Return the same with the line of each row; ParseError likewise."""
     names: list[str] | None = None
     columns: list[Column] = []
     rows: list[dict[str, Any]] = []
+    lines: list[int] = []
     skipped: list[Skipped] = []
     tick, seen = 0, set[tuple[Any, ...]]()
     right_edge = 0
@@ -70,9 +76,10 @@ def parse_dmon(text: str) -> Extract:
             tick, seen = tick + 1, set()
         seen.add(identity)
         rows.append({"tick": tick, **found})
+        lines.append(line)
     if names is None:
         raise foreign("nvidia-smi dmon", "heading line such as `# gpu   pwr  gtemp`")
-    return Extract({"rows": rows}, skipped)
+    return Printed(Extract({"rows": rows}, skipped), lines)
 
 
 def _is_index(gpu: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,24 @@ from servemap.server.not_run import NotRunError
 LOG_TAIL_LINES, LOG_TAIL_BYTES = 30, 1 << 20
 
 
-def launch_variant(context: Context, variant: str, token: int, output: Path) -> None:
-    """Start a variant's server, gate it, and write `launch.json`, also when it failed."""
+def launch_variant(
+    context: Context,
+    variant: str,
+    token: int,
+    output: Path,
+    before: Callable[[Context, str], None] = lambda _context, _variant: None,
+) -> None:
+    """Start a variant's server, gate it, and write `launch.json`, also when it failed.
+
+    `before` raises NotRunError where the nodes lack what measuring needs; no server is started.
+    """
     started_ns = time.time_ns()
     served: Served | None = None
     reasons: list[str] = []
     cause: str | None = None
     with server_lock(context.run_dir, f"launch {variant}"):
         try:
+            before(context, variant)
             served = ensure_server(context, variant)
         except NotRunError as error:
             reasons, cause = [str(error)], error.cause
