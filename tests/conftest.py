@@ -5,7 +5,6 @@ from hypothesis import settings
 
 from tests.parts import check_required
 
-
 # How long an example takes says something of the machine only.
 settings.register_profile("servemap", deadline=None)
 settings.load_profile("servemap")
