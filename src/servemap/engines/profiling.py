@@ -1,11 +1,11 @@
 """How engines take a profile: what their server must be started with, what its endpoint is told.
 
-Read in the sources of vLLM 0.32.0 (`vllm/config/profiler.py`, `vllm/profiler/wrapper.py`) and SGLang
-0.5.23 (`managers/scheduler_components/profiler_manager.py`). vLLM has its endpoint only where it was
-started with a profiler, ends a profile by itself after `max_iterations` steps and makes a relative
-folder absolute where it starts; its front end's own trace would go on from start to stop, so it is
-left out. SGLang always has it and takes folder and steps with the call; its start for captures is
-told apart by the folder in its environment.
+Read in the sources of vLLM 0.32.0 (`vllm/config/profiler.py`, `vllm/profiler/wrapper.py`) and of
+SGLang 0.5.23 (`managers/scheduler_components/profiler_manager.py`). vLLM has its endpoint only if
+it was started with a profiler, ends a profile by itself after `max_iterations` steps and makes a
+relative folder absolute where it starts; its front end's own trace would go on from start to stop,
+so it is left out. SGLang always has it and takes folder and steps with the call; its start for
+captures is told apart by the folder in its environment.
 """
 
 import json

@@ -47,17 +47,17 @@ def profiled_context(context: Context, variant: str, steps: int) -> Context:
 
 
 def refuse_profiled(context: Context, variant: str, served: Served) -> None:
-    """Refuse to measure on a server that is not a plain start of this variant.
+    """Refuse to measure a case of a variant on a server that was started for captures.
 
     Raises:
-        NotRunError: it was started for a capture, or for another spec.
+        NotRunError: it was.
     """
-    if served.boot_id is None or served.fingerprint == context.plan.spec_sha256("launch", variant):
+    starts = context.run_dir.glob(f"server/*{SUFFIX}/boots/{served.boot_id}")
+    if served.boot_id is None or not any(starts):
         return
     raise NotRunError(
         "launch",
-        "the server that runs was not started for results: its fingerprint is not that of variant "
-        f"{variant}",
+        f"the server that runs was started for captures, and gives no results of {variant}",
         str(context.run_dir / "server"),
         "stop it with `snakemake teardown`, then start the campaign again",
     )
