@@ -28,12 +28,14 @@ class Profiler:
     Attributes:
         start_with: from the number of steps, keys of a variant's `set` that its server needs.
         body: from the number of steps, what its start endpoint is given.
+        stop_always: it must be told to stop also where it ended by itself.
         options: its command-line options.
         variables: environment variables that turn it on.
     """
 
     start_with: Callable[[int], dict[str, Any]]
     body: Callable[[int], dict[str, Any]]
+    stop_always: bool = False
     options: frozenset[str] = frozenset()
     variables: frozenset[str] = frozenset()
 
@@ -52,9 +54,11 @@ PROFILERS: Mapping[str, Profiler] = {
     "vllm": Profiler(
         _vllm,
         lambda steps: {"max_iterations": steps},
-        frozenset({"profiler-config"}),
+        # The front end takes it for running until then, and refuses the next start.
+        stop_always=True,
+        options=frozenset({"profiler-config"}),
         # That of versions before the option.
-        frozenset({"VLLM_TORCH_PROFILER_DIR"}),
+        variables=frozenset({"VLLM_TORCH_PROFILER_DIR"}),
     ),
     "sglang": Profiler(
         lambda steps: {"env.SGLANG_TORCH_PROFILER_DIR": FOLDER},  # noqa: ARG005 - with the call

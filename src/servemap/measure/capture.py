@@ -230,7 +230,8 @@ class _Capture:
             request=dict(server.request),
             load_id=load_id,
             seed=f"{context.run}/capture/{self.variant}/{self.case}/{load_id}",
-            body=PROFILERS[server.engine].body(self.steps),
+            profiler=PROFILERS[server.engine],
+            steps=self.steps,
             replay=replayed(plan.campaign, self.case),
         )
         client = start_client(node, spec, folder, mark(load_id, context.workdir(node.name)))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from servemap.engines.base import Endpoints
+from servemap.engines.profiling import Profiler
 from servemap.measure.load import flush_path, load_spec
 
 LONGEST_S = 60.0
@@ -21,7 +22,8 @@ def capture_spec(
     request: dict[str, Any],
     load_id: str,
     seed: str,
-    body: dict[str, Any],
+    profiler: Profiler,
+    steps: int,
     replay: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the load client's spec of a capture.
@@ -38,7 +40,8 @@ def capture_spec(
         request: more fields of each request's body.
         load_id: what the client repeats in its record.
         seed: decides the prompts.
-        body: what the profiler's start is given.
+        profiler: the engine's.
+        steps: how many are asked for.
         replay: the stream of a replay case.
     """
     own = {key: value for key, value in case.items() if key != "client"}
@@ -64,7 +67,8 @@ def capture_spec(
             "after_s": case["inject"]["after_s"] if mixed else BEGUN_S,
             "settled": not mixed and case.get("osl") != 1,
             "start": (endpoints.profile_start or "").removeprefix(url),
-            "body": body,
+            "body": profiler.body(steps),
             "stop": (endpoints.profile_stop or "").removeprefix(url),
+            "stop_always": profiler.stop_always,
         },
     }

@@ -1,7 +1,7 @@
 """Profiling a server while a segment runs: its profiler is started and stopped at known times.
 
-What engines answer, from their sources: vLLM 0.32.0 answers both calls with 200 and no body, also
-where its profiler was off already; SGLang 0.5.23 answers 500 to a stop when it is.
+Some engines must be told to stop also when all steps were taken (vLLM 0.32.0 answers 409 to a new
+start otherwise), others call that an error (SGLang 0.5.23 answers 500): `stop_always` says which.
 """
 
 import os
@@ -37,6 +37,7 @@ class Profile(NamedTuple):
     start: str
     body: Dict[str, Any]
     stop: str
+    stop_always: bool
 
 
 def parse_profile(raw: Any) -> Optional[Profile]:
@@ -54,6 +55,7 @@ def parse_profile(raw: Any) -> Optional[Profile]:
         table.text("start"),
         body,
         table.text("stop"),
+        table.flag("stop_always", False),
     )
     table.finish()
     for key, path in (("start", profile.start), ("stop", profile.stop)):
@@ -117,7 +119,9 @@ class Profiling:
             if os.path.exists(self._enough_file):
                 self._note("whole_ns")
                 self._said["whole"] = True
-                return
+                break
+        if self._said["whole"] and not self._profile.stop_always:
+            return
         self._note("stop_ns")
         reply = self._ask(self._profile.stop, {})
         self._note("stopped_ns")

@@ -127,7 +127,6 @@ class Run:
         for segment in self._spec.segments:
             if self._reasons or self._signal or not self._empty_cache(segment):
                 return
-            self._begin_profile(segment)
             window = self._window(address, segment, int(self._spec.min_window_s * 1e9))
             if self._profiling is not None:
                 self._profiled = self._profiling.end()
@@ -196,6 +195,7 @@ class Run:
             self._deadline_ns,
             self._why_stop,
             self._keep_alive,
+            lambda: self._begin_profile(segment),
         ).run(linger=segment is self._spec.warmup)
         self._keep_alive = window.keep_alive
         if window.stopped not in (None, PROFILED):
