@@ -13,6 +13,8 @@ from tests.tracebuilder import event, kernel, write
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
+ABOUT = {"variant": "baseline", "case": "decode", "spec_sha256": "a", "ended_ns": 5}
+
 
 def captured(folder: Path, **more: Any) -> Path:
     """A capture of two ranks: 30 us of a GEMM, 10 us of communication of which 4 are exposed."""
@@ -30,13 +32,7 @@ def captured(folder: Path, **more: Any) -> Path:
     (node / "profiler_out_0.txt").write_text("a table")
     names = ["n1/rank0.json", "n1/rank1.json", "n1/profiler_out_0.txt", "load/client.json"]
     files = {name: {"sha256": file_sha256(folder / name)} for name in names}
-    about = {
-        "schema": 1,
-        "variant": "baseline",
-        "case": "decode",
-        "spec_sha256": "a",
-        "ended_ns": 5,
-    }
+    about = {"schema": 1, **ABOUT}
     capture = folder / "capture.json"
     write_json_atomic(capture, {**about, "status": "ok", "files": files, **more})
     return capture
@@ -52,9 +48,7 @@ def analysed(capture: Path, token: int = 3) -> dict[str, Any]:
 def test_every_ranks_trace_is_analysed_and_marked_profiled(tmp_path: Path) -> None:
     found = analysed(captured(tmp_path))
     assert (found["status"], found["profiled"], found["token"]) == ("ok", True, 3)
-    assert found["capture"] == {
-        "variant": "baseline", "case": "decode", "spec_sha256": "a", "ended_ns": 5,
-    }  # fmt: skip
+    assert found["capture"] == ABOUT
     assert [file["file"]["rank"] for file in found["files"]] == [0, 1]
     figures = found["files"][1]["devices"][0]["figures"]
     talk = figures["communication"]
@@ -79,7 +73,7 @@ def test_a_trace_of_a_failed_capture_is_still_evidence(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_the_captured_one_is_refused(tmp_path: Path) -> None:
     capture = captured(tmp_path)
-    with open(tmp_path / "n1/rank1.json", "a") as trace:
+    with (tmp_path / "n1/rank1.json").open("a") as trace:
         trace.write(" ")
     found = analysed(capture)
     assert found["status"] == "not_available"
