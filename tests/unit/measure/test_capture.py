@@ -14,6 +14,7 @@ from servemap.measure.capture import run_capture
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.profiled import profiled_context, profiled_name
+from servemap.measure.progress import capture_line
 from servemap.model.errors import NodeError
 from servemap.nodes.base import Completed, ProcessId
 from servemap.nodes.local import LocalNode
@@ -127,6 +128,7 @@ def test_a_capture_is_bound_to_its_case_its_server_and_its_files(node: Node) -> 
     for name, facts in record["files"].items():
         assert facts["sha256"] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
     assert "load/client.json" in record["files"]
+    assert capture_line(record) == "capture baseline/c: ok, 2 traces"
     assert not node.folder.exists(), "nothing of it stays where the server writes"
 
 
@@ -160,6 +162,7 @@ def test_a_rank_without_a_trace_fails_the_capture(node: Node) -> None:
     node.traces = node.traces[1:]
     record = taken(vllm(node))
     assert (record["status"], record["reasons"]) == ("failed", ["1 of 2 ranks left a trace"])
+    assert capture_line(record) == "capture baseline/c: failed: 1 of 2 ranks left a trace"
 
 
 def test_a_profiler_that_was_not_started_is_the_reason(node: Node) -> None:
