@@ -289,7 +289,7 @@ class _Capture:
             still = still + 1 if now == sizes else 0
             sizes = now
             # What is not there by then will not come: a stop answers when all is written.
-            if still >= (1 if len(files.traces(now)) >= self.ranks else 5):
+            if still >= (2 if len(files.traces(now)) >= self.ranks else 5):
                 break
         return len(files.traces(sizes))
 
