@@ -3,6 +3,7 @@
 import shutil
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -253,7 +254,7 @@ class _Capture:
         if node.alive(client):
             node.stop(client, END_S)
 
-    def _looker(self, served: Served, enough: str) -> Any:
+    def _looker(self, served: Served, enough: str) -> Callable[[], Look]:
         """Return what watches the server, and tells the client once the traces are whole."""
         node = self.context.nodes[self.context.plan.load_node]
         last: list[files.Sizes] = [{}]
