@@ -1,7 +1,7 @@
 """Captures: a profile of a few engine steps bound to one case, apart from measured results.
 
-INPUTS:  server/VARIANT/launch.json
-OUTPUTS: captures/VARIANT/CASE/capture.json
+INPUTS:  server/VARIANT/launch.json; of `analyse` the capture.json, whose traces lie beside it
+OUTPUTS: captures/VARIANT/CASE/capture.json, and from its traces analysis.json
 """
 
 
@@ -22,3 +22,20 @@ rule capture:
         spec=capture_spec,
     script:
         "../scripts/capture.py"
+
+
+rule analyse:
+    input:
+        "results/{run}/captures/{variant}/{case}/capture.json",
+    output:
+        "results/{run}/captures/{variant}/{case}/analysis.json",
+    log:
+        "results/{run}/logs/analyse/{variant}/{case}.log",
+    priority: PLAN.derive_priority
+    conda:
+        "../envs/controller.yaml"
+    params:
+        token=analyse_token,
+        code=code_digest("servemap.analysis.captures"),
+    script:
+        "../scripts/analyse.py"

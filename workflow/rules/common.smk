@@ -8,10 +8,11 @@ from snakemake.exceptions import WorkflowError
 from snakemake.settings.enums import Quietness
 from snakemake.utils import validate
 
+from servemap.measure.profiled import why_unavailable
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_records, token
 from servemap.model.canon import canonical_json
-from servemap.model.derived import derived_token
+from servemap.model.derived import analysis_token, derived_token
 from servemap.model.code_digest import code_digest
 from servemap.model.errors import ServemapError
 from servemap.model.load import assemble
@@ -188,6 +189,13 @@ def derive_token(wildcards):
     )
 
 
+@planned
+def analyse_token(wildcards):
+    return analysis_token(
+        Path(f"results/{RUN}/captures/{wildcards.variant}/{wildcards.case}")
+    )
+
+
 def variant_freezes(wildcards):
     return [
         f"results/{RUN}/freeze/{node}.json" for node in PLAN.nodes_of(wildcards.variant)
@@ -236,10 +244,18 @@ def measured_files(*phases):
 
 
 def derived_files(*phases):
-    """Return the metrics of the repeats of some phases."""
+    """Return the metrics of the repeats of some phases, and what their captures say."""
+    items = PLAN.items(*phases)
     return [
-        f"results/{RUN}/cases/{v}/{c}/r{k}/metrics.json"
-        for v, c, k in PLAN.items(*phases).repeats
+        *[
+            f"results/{RUN}/cases/{v}/{c}/r{k}/metrics.json"
+            for v, c, k in items.repeats
+        ],
+        *[
+            f"results/{RUN}/captures/{v}/{c}/analysis.json"
+            for v, c in items.captures
+            if why_unavailable(CONTEXT, v) is None
+        ],
     ]
 
 

@@ -16,6 +16,7 @@ from servemap.measure.load import fallback_case, fallback_reason
 from servemap.measure.load_run import finish_load, start_load
 from servemap.measure.loads import Load
 from servemap.measure.probe import require_collectors
+from servemap.measure.profiled import refuse_profiled
 from servemap.measure.reasons import Disturbed, undisturbed
 from servemap.measure.record import Attempt, open_attempt
 from servemap.measure.search import run_search
@@ -84,6 +85,7 @@ def _measure(
     def measure() -> dict[str, Any]:
         require_collectors(context, job.variant)
         served = ensure_server(context, job.variant, _turn(context, job))
+        refuse_profiled(context, job.variant, served)
         ensured = time.monotonic() - begun
         patience = _patience(context)
         case = resolved(context, job)
@@ -151,6 +153,7 @@ def _see_through(
         attempt.raw.rename(attempt.folder / "raw-planned")
         attempt.raw.mkdir()
         served = ensure_server(context, job.variant, _turn(context, job))
+        refuse_profiled(context, job.variant, served)
         load = start_load(context, job, attempt, served, shorter, patience, used)
         outcome = finish_load(context, job, attempt, load, patience, disturbed)
     return {"server": _server(load.served), "fallback": load.fallback, **outcome}

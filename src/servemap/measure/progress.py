@@ -48,3 +48,13 @@ def baseline_line(record: dict[str, Any]) -> str:
     reason = f": {reasons[0]}" if reasons else ""
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
     return f"baseline {record.get('name')}: {record.get('status')}{detail}{reason}{more}"
+
+
+def capture_line(record: dict[str, Any]) -> str:
+    """Return `capture variant/case: ok, 2 traces` for a capture that was just taken."""
+    ranks = record.get("ranks")
+    detail = f", {ranks} trace{'' if ranks == 1 else 's'}" if record.get("status") == "ok" else ""
+    reasons = [parts(str(reason)).line for reason in sequence(record.get("reasons"))]
+    reason = f": {reasons[0]}" if reasons else ""
+    name = f"{record.get('variant')}/{record.get('case')}"
+    return f"capture {name}: {record.get('status')}{detail}{reason}"

@@ -61,13 +61,18 @@ def raw_files(attempt: Attempt) -> dict[str, dict[str, Any]]:
     files = {}
     for path in sorted(attempt.folder.glob("raw*/**/*")):
         if path.is_file():
-            stat = path.stat()
-            files[str(path.relative_to(attempt.folder))] = {
-                "size": stat.st_size,
-                "mtime_ns": stat.st_mtime_ns,
-                "sha256": file_sha256(path),
-            }
+            files[str(path.relative_to(attempt.folder))] = file_facts(path)
     return files
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Return {size, mtime_ns, sha256} of a file as records have it."""
+    stat = path.stat()
+    return {
+        "size": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+        "sha256": file_sha256(path),
+    }
 
 
 def close_attempt(attempt: Attempt, meta: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from servemap.engines.profiling import refuse_profiler
 from servemap.engines.registry import get_adapter, get_engine
 from servemap.measure.collect import chosen_collectors
 from servemap.model.checks import check, check_traces
@@ -31,6 +32,7 @@ def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
     for variant in context.plan.variants:
         server = context.server(variant)
         if not server.attach:
+            refuse_profiler(server)
             check_commands(context, variant, server, get_engine(server.engine))
     _check_caches(context)
     return context

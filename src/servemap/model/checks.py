@@ -24,7 +24,7 @@ from servemap.model.targets import parse_target
 RESERVED_NAMES = frozenset(
     {
         "all", "report", "gate", "teardown", "unpatch", "freeze", "patch", "launch", "baseline",
-        "calibrate", "case", "derive", "capture", "summary", "snapshot",
+        "calibrate", "case", "derive", "capture", "analyse", "summary", "snapshot",
     }
 )  # fmt: skip
 """Names of rules: no phase may have one."""

@@ -25,6 +25,24 @@ def derived_token(repeat_dir: Path) -> int:
     return max(int(path.lstat().st_mtime_ns) for path in paths)
 
 
+def analysis_token(capture_dir: Path) -> int:
+    """Return the token stored in a capture's analysis.json, or a new one where it must be redone.
+
+    That is where it is damaged, or of another capture than the one that lies there. 0 where nothing
+    was analysed yet.
+    """
+    path = capture_dir / "analysis.json"
+    if not os.path.lexists(path):
+        return 0
+    data = read_json(path) or {}
+    capture = read_json(capture_dir / "capture.json") or {}
+    about, token = data.get("capture"), data.get("token")
+    same = isinstance(about, dict) and about.get("ended_ns") == capture.get("ended_ns")
+    if isinstance(token, int) and same:
+        return token
+    return int(path.lstat().st_mtime_ns)
+
+
 def _whole(path: Path) -> bool:
     if not path.is_file():
         return False

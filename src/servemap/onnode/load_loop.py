@@ -60,6 +60,7 @@ class Loop:
         deadline_ns: int,
         stop: Callable[[], Optional[str]],
         keep_alive: bool,
+        began: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool = Pool(address, lanes, keep_alive)
         self._lanes = lanes
@@ -67,6 +68,7 @@ class Loop:
         self._min_window_ns = min_window_ns
         self._deadline_ns = deadline_ns
         self._stop = stop
+        self._began = began
         self._active: Set[Conn] = set()
         self._calls: List[Call] = []
         self._due: Deque[Tuple[Lane, int, Optional[Call]]] = deque()
@@ -101,6 +103,7 @@ class Loop:
     def _window(self) -> Window:
         waited, cpu = waited_s(), time.process_time()
         self._start_ns = now = time.monotonic_ns()
+        self._began()
         for lane in self._lanes:
             if lane.closed:
                 self._due.extend([(lane, now, None)] * lane.slots)

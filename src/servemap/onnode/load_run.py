@@ -18,6 +18,7 @@ from .load_lanes import make_lanes, renderer
 from .load_late import Lateness
 from .load_loop import Loop, Window
 from .load_output import RequestLog, WriteError, write_json
+from .load_profile import PROFILED, Profiling
 from .load_prompts import Target
 from .load_records import build_record
 from .load_spec import LoadSpec, Segment, Stream
@@ -54,6 +55,9 @@ class Run:
         self._warmup: Optional[Dict[str, int]] = None
         self._flushes: List[Dict[str, Any]] = []
         self._flush_before = flushed(spec)
+        self._profiling: Optional[Profiling] = None
+        self._profiled: Optional[Dict[str, Any]] = None
+        self._slowest_first_s = 0.0
         self._counts = dict.fromkeys(("sent", "ok", "failed", "timed_out", "retried"), 0)
         self.errors: Dict[str, Tuple[int, str]] = {}
         self._cpu_s = 0.0
@@ -124,6 +128,9 @@ class Run:
             if self._reasons or self._signal or not self._empty_cache(segment):
                 return
             window = self._window(address, segment, int(self._spec.min_window_s * 1e9))
+            if self._profiling is not None:
+                self._profiled = self._profiling.end()
+                self._profiling = None
             disturbed = any(lane.closed for lane in self._lanes[segment.name])
             self._cpu_s += window.cpu_s
             self._max_lag_ns = max(self._max_lag_ns, window.max_lag_ns)
@@ -166,6 +173,19 @@ class Run:
         self._reasons += [] if problem is None else [problem]
         return problem is None
 
+    def _begin_profile(self, segment: Segment) -> None:
+        profile = self._spec.profile
+        if profile is None or profile.segment != segment.name:
+            return
+        if profile.settled:
+            profile = profile._replace(after_s=profile.after_s + self._slowest_first_s)
+        self._profiling = Profiling(
+            profile, self._target.authority, self._api_key, self._out, self._anchor.epoch_ns
+        )
+
+    def _why_stop(self) -> Optional[str]:
+        return self._signal or (self._profiling.enough() if self._profiling else None)
+
     def _window(self, address: Address, segment: Segment, min_window_ns: int) -> Window:
         window = Loop(
             address,
@@ -173,11 +193,12 @@ class Run:
             int(self._spec.timeout_s * 1e9),
             min_window_ns,
             self._deadline_ns,
-            lambda: self._signal,
+            self._why_stop,
             self._keep_alive,
+            lambda: self._begin_profile(segment),
         ).run(linger=segment is self._spec.warmup)
         self._keep_alive = window.keep_alive
-        if window.stopped is not None:
+        if window.stopped not in (None, PROFILED):
             self._reasons.append(window.stopped)
         return window
 
@@ -204,6 +225,8 @@ class Run:
             statuses.append(record["status"])
             if not warmup:
                 self._count(record, call.timed)
+            elif self._spec.profile is not None and (figure := figures(record)) is not None:
+                self._slowest_first_s = max(self._slowest_first_s, figure.ttft_s)
         return statuses
 
     def _count(self, record: Dict[str, Any], timed: bool) -> None:
@@ -239,6 +262,7 @@ class Run:
             "counts": {"planned": planned, **self._counts},
             **({} if self._sizing is None else {"sizing": self._sizing}),
             **({} if self._spec.flush is None else {"flushes": self._flushes}),
+            **({} if self._spec.profile is None else {"profile": self._profiled}),
             "cpu_s": round(self._cpu_s, 6),
             "max_lag_ms": round(self._max_lag_ns / 1e6, 3),
             # Of the busiest segment, start and end of the program left out.

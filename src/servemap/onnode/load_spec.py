@@ -11,6 +11,7 @@ from .checked import MAX_COUNT, Table, number, read_json, refuse, seconds
 from .load_arrivals import PROCESSES, arrivals
 from .load_chat import Chat, parse_chat
 from .load_flush import Flush, parse_flush
+from .load_profile import Profile, parse_profile
 
 SCHEMA = 1
 RESERVED = ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "stream", "n")
@@ -78,6 +79,7 @@ class LoadSpec(NamedTuple):
     segments: Tuple[Segment, ...]
     chat: Optional[Chat] = None
     flush: Optional[Flush] = None
+    profile: Optional[Profile] = None
 
 
 def load_spec(path: str) -> LoadSpec:
@@ -106,9 +108,12 @@ def parse_spec(raw: Any) -> LoadSpec:
         segments=(),
         chat=parse_chat(top.get("chat")),
         flush=parse_flush(top.get("flush")),
+        profile=parse_profile(top.get("profile")),
     )
     spec = spec._replace(segments=_segments(top.get("segments"), spec.seed))
     top.finish()
+    if spec.profile and spec.profile.segment not in [one.name for one in spec.segments]:
+        refuse("profile.segment", spec.profile.segment, "name one of the segments")
     if not spec.endpoint.startswith("/"):
         refuse("endpoint", spec.endpoint, "give the path, e.g. /v1/completions")
     if spec.chat and spec.chat.tools and "tools" in spec.request:

@@ -1,4 +1,4 @@
-"""Sections on what was done beside the cases: baselines, captures; and what figures mean."""
+"""Sections on what was done beside the cases: baselines; and what figures mean."""
 
 from typing import Any
 
@@ -86,27 +86,6 @@ def planned(run: Run, kind: str) -> list[str]:
     entries = [entry for phase in phases for entry in sequence(phase.get(kind))]
     names = [mapping(entry).get("case") if kind == "captures" else entry for entry in entries]
     return list(dict.fromkeys(str(name) for name in names if name))
-
-
-def captures(run: Run) -> Section:
-    """Profiles: never mixed with measured results."""
-    rows = [
-        [
-            Cell(variant),
-            Cell(case),
-            cell(record.get("kind")),
-            status_cell(record),
-            reasons_of(record),
-        ]
-        for (variant, case), record in run.captures.items()
-    ]
-    if not rows:
-        names = planned(run, "captures")
-        none = f"Planned, not taken so far: {', '.join(names)}." if names else ""
-        return Section("captures", "Captures", [none or "No capture was planned or taken."])
-    table = Table(["Variant", "Case", "Kind", "Status", "Reasons"], rows)
-    note = "A capture shows where time goes inside a few engine steps; its timings are not results."
-    return Section("captures", "Captures", [note], [table])
 
 
 def meanings() -> Section:

@@ -10,6 +10,7 @@ import servemap
 from servemap.model.canon import write_text_atomic
 from servemap.parsers.values import text
 from servemap.report import (
+    captures,
     client_error,
     clients,
     comparisons,
@@ -98,7 +99,7 @@ def build(run: Run, partial: bool) -> Document:
             effects.interference(run),
             effects.telemetry(run, drawn, left_out),
             records.baselines(run),
-            records.captures(run),
+            captures.captures(run),
             servers.server(run),
             gaps.failures(run),
             gaps.not_measured(run),

@@ -28,6 +28,8 @@ class Run(NamedTuple):
     baselines: dict[str, dict[str, Any]]
     calibration: dict[str, Any]
     captures: dict[tuple[str, str], dict[str, Any]]
+    analyses: dict[tuple[str, str], dict[str, Any]]
+    """Of captures, where they were analysed."""
     freezes: dict[str, dict[str, Any]]
     snapshots: dict[tuple[str, str], dict[str, Any]]
     problems: list[str]
@@ -118,6 +120,10 @@ def read_run(folder: Path, plan_rows: Sequence[dict[str, Any]]) -> Run:
         captures={
             (p.parent.parent.name, p.parent.name): read(p)
             for p in sorted(folder.glob("captures/*/*/capture.json"))
+        },
+        analyses={
+            (p.parent.parent.name, p.parent.name): read(p)
+            for p in sorted(folder.glob("captures/*/*/analysis.json"))
         },
         freezes={p.stem: read(p) for p in sorted(folder.glob("freeze/*.json"))},
         snapshots={_node_and_moment(p): read(p) for p in sorted(folder.glob("snapshots/*-*.json"))},

@@ -168,3 +168,20 @@ def test_damage_is_found_in_every_attempt(tmp_path: Path) -> None:
     (third / "meta.json").write_text('{"schema": 9, "status": "ok"}')
     with pytest.raises(ResultsError, match="schema 9"):
         damaged_files(tmp_path)
+
+
+def test_damage_is_found_in_captures(tmp_path: Path) -> None:
+    folder = tmp_path / "captures/baseline/c"
+    (folder / "n1").mkdir(parents=True)
+    for name in ("a", "b"):
+        (folder / f"n1/{name}.json").write_text("{}")
+    facts = {"sha256": file_sha256(folder / "n1/a.json")}
+    record = {"schema": 1, "status": "ok", "files": {"n1/a.json": facts, "n1/b.json": facts}}
+    (folder / "capture.json").write_text(json.dumps(record))
+    assert damaged_files(tmp_path) == []
+    (folder / "n1/a.json").unlink()
+    (folder / "n1/b.json").write_text("other")
+    assert damaged_files(tmp_path) == [
+        f"{folder}/n1/a.json: missing",
+        f"{folder}/n1/b.json: its sha256 is not the recorded one",
+    ]

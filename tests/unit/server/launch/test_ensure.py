@@ -8,6 +8,7 @@ import pytest
 
 from servemap.engines.base import Effective
 from servemap.engines.llamacpp import LlamaCpp
+from servemap.measure.profiled import profiled_context, profiled_name
 from servemap.model.errors import ConfigError
 from servemap.nodes.base import ProcessId
 from servemap.onnode import redact
@@ -104,6 +105,28 @@ def test_another_variant_stops_the_first(node: FakeNode, answers: Answers) -> No
     assert last_boot(context).status == "stopped"
     assert last_boot(context).reason == "variant few is next"
     assert last_boot(context, "few").status == "ready"
+
+
+def test_a_start_for_captures_is_never_taken_for_one_of_results(
+    node: FakeNode, answers: Answers
+) -> None:
+    context = fake_context(node, campaign(server={"engine": "vllm", "port": 18999}))
+    plain = ensure_server(context, "baseline")
+    profiled = profiled_context(context, "baseline", 5)
+    first = ensure_server(profiled, profiled_name("baseline"))
+    second = ensure_server(profiled, profiled_name("baseline"))
+    assert (first.reused, second.reused) == (False, True), "captures share a start"
+    assert "--profiler-config" in first.argv
+    old = node.server
+    again_ = ensure_server(context, "baseline")
+    assert old not in node.living
+    assert not again_.reused
+    assert again_.fingerprint == plain.fingerprint != first.fingerprint
+    assert "--profiler-config" not in again_.argv
+    assert {boot.boot_id for boot in boots.read_boots(context.run_dir, "baseline")} == {
+        plain.boot_id,
+        again_.boot_id,
+    }, "a start for captures that fails gives no variant up"
 
 
 def test_each_round_of_repeats_has_a_start_of_its_own(node: FakeNode, answers: Answers) -> None:
