@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from servemap.analysis.milestone import judge
 from servemap.analysis.repeats import Repeat, read_object, read_repeat
 from servemap.analysis.summary import Row, aggregate, summary_row
 from servemap.model.order import CaseKey
@@ -34,6 +35,8 @@ class Run(NamedTuple):
     """For each variant those that it may be compared with, the best first."""
     targets: dict[CaseKey, list[Any]]
     """Targets of each planned repeat, as {target, gate}."""
+    milestones: list[dict[str, Any]]
+    """How each milestone stands now (see `analysis.milestone.judge`)."""
 
     @property
     def variants(self) -> list[str]:
@@ -71,7 +74,11 @@ class Run(NamedTuple):
         return found
 
 
-def read_run(folder: Path, plan_rows: Sequence[dict[str, Any]]) -> Run:
+def read_run(
+    folder: Path,
+    plan_rows: Sequence[dict[str, Any]],
+    milestones: Sequence[dict[str, Any]] = (),
+) -> Run:
     """Read a run's folder. Any file may be absent or damaged."""
     problems: list[str] = []
 
@@ -126,6 +133,7 @@ def read_run(folder: Path, plan_rows: Sequence[dict[str, Any]]) -> Run:
             (row["variant"], row["case"], row["repeat"]): sequence(row.get("targets"))
             for row in plan_rows
         },
+        milestones=[judge(folder, asked) for asked in milestones],
     )
 
 
