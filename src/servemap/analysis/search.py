@@ -182,7 +182,7 @@ def _non_monotonic(over: str, valid: Sequence[Probe]) -> list[str]:
         below = sorted(
             {p.level for p in valid if not good(p) and best is not None and p.level < best}
         )
-        if below:
+        if best is not None and below:
             levels = ", ".join(f"{level:g}" for level in below)
             said.append(f"{say_level(over, best)} {words[0]} although {levels} {words[1]}")
     return said

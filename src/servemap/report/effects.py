@@ -38,8 +38,8 @@ def interference(run: Run) -> Section:
     for repeat in run.valid:
         label = [Cell(repeat.case), Cell(f"{repeat.variant} r{repeat.repeat}")]
         for segment in repeat.segments:
-            if block := mapping(mapping(segment.get("streams")).get(INJECTED)):
-                own.append([*label, *_injected_cells(block)])
+            if injected := mapping(mapping(segment.get("streams")).get(INJECTED)):
+                own.append([*label, *_injected_cells(injected)])
         for stream, found in mapping(repeat.metrics.get("interference")).items():
             compared = mapping(mapping(found).get("change"))
             changes.append(
@@ -77,8 +77,8 @@ def interference(run: Run) -> Section:
         "ITL of the injected segment, by whether the gap overlaps an injected request",
     )
     columns = ["Case", "Variant", "Requests", "Succeeded", "ISL mean", *_INJECTED_TITLES]
-    injected = Table(columns, own, frozenset(columns[2:]), "The injected requests themselves")
-    return Section("interference", "Mixed interference", tables=[table, injected, tagged])
+    requests = Table(columns, own, frozenset(columns[2:]), "The injected requests themselves")
+    return Section("interference", "Mixed interference", tables=[table, requests, tagged])
 
 
 def _injected_cells(block: dict[str, Any]) -> list[Cell]:

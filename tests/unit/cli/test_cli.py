@@ -215,7 +215,8 @@ def test_table_gate_verify(servemap: Any, context: Context) -> None:
     assert "250" in said, "TTFT in ms"
     assert "not measured" in said
     code, said = servemap("gate")
-    assert (code, said) == (1, "baseline net: not measured\nfew/c r1: not measured\n")
+    lines = ["fails the gate: baseline net: not measured", "fails the gate: few/c r1: not measured"]
+    assert (code, said.splitlines()) == (1, lines)
     assert servemap("verify") == (0, "every raw file is as it was recorded\n")
     (folder / "attempts/001/raw/requests.jsonl").write_text("[]\n")
     code, said = servemap("verify")
@@ -447,7 +448,7 @@ def test_gate_and_status_tell_of_baselines(servemap: Any, context: Context) -> N
     reason = str(NodeError("no route to host", "n1 to n2", "see to the firewall"))
     write_json_atomic(record, {"status": "failed", "reasons": [reason]})
     wanted = "baseline net: failed: no route to host (n1 to n2); to do: see to the firewall"
-    assert wanted in servemap("gate")[1].splitlines()
+    assert f"fails the gate: {wanted}" in servemap("gate")[1].splitlines()
     write_json_atomic(record, {"status": "ok", "reasons": []})
     code, said = servemap("gate")
     assert (code, "baseline net" in said) == (1, False)
