@@ -4,7 +4,6 @@ from typing import Any
 
 from servemap.analysis.metrics import WEIGHTS
 from servemap.parsers.values import mapping, number
-from servemap.report.numbers import plain
 
 _LIMITS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "itl_p99_s": "ITL P99"}
 
@@ -18,16 +17,15 @@ def say_slo(slo: dict[str, Any]) -> str:
 
 def say_weights(weights: dict[str, Any]) -> str:
     """Return `uncached input 2.8, cached input 0.56, output 16.8`; `none` without weights."""
-    if not weights:
-        return "none"
-    return ", ".join(f"{name.replace('_', ' ')} {plain(weights.get(name))}" for name in WEIGHTS)
+    known = [(name.replace("_", " "), number(weights.get(name))) for name in WEIGHTS]
+    said = [f"{words} {weight:g}" for words, weight in known if weight is not None]
+    return ", ".join(said) or "none"
 
 
 def asked(campaign: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the campaign's SLO and weights, each by name, as far as it has them."""
-    slo, weights = (
-        say_slo(mapping(campaign.get("slo"))),
-        say_weights(mapping(campaign.get("weights"))),
-    )
-    named = [("SLO", slo), ("Weights of tokens", weights)]
+    named = [
+        ("SLO", say_slo(mapping(campaign.get("slo")))),
+        ("Weights of tokens", say_weights(mapping(campaign.get("weights")))),
+    ]
     return [(name, said) for name, said in named if said != "none"]

@@ -2,6 +2,7 @@ import csv
 import json
 
 import pytest
+from campaignbuilder import build_mixed
 from runbuilder import build_repeat, request, write_json
 
 from servemap.analysis.derive import derive_attempt
@@ -178,6 +179,25 @@ def test_every_percentile_of_every_stream_is_in_a_table(tmp_path):
     assert [float(ttft[name]) for name in points] == pytest.approx([0.05] * len(points))
     assert (ttft["n"], ttft["few_for_p99"], ttft["verdict"]) == ("4", "True", "valid")
     assert {r["stream"] for r in rows} == {"measured", "main"}
+
+
+def test_injected_requests_are_a_stream_beside_what_was_measured(tmp_path):
+    run = tmp_path / "run"
+    build_mixed(run, "baseline", 1.0)
+    summarize(run, plan({"case": "decode_with_long_prefill"}))
+    rows = read_csv(run / "tables/percentiles.csv")
+    counts = {
+        (r["segment"], r["stream"]): (r["n"], float(r["max"]))
+        for r in rows
+        if r["figure"] == "ttft_s"
+    }
+    assert counts == {
+        ("control", "measured"): ("16", pytest.approx(0.05)),
+        ("control", "background"): ("16", pytest.approx(0.05)),
+        ("injected", "measured"): ("16", pytest.approx(0.05)),
+        ("injected", "background"): ("16", pytest.approx(0.05)),
+        ("injected", "injected"): ("1", pytest.approx(0.35)),
+    }
 
 
 def test_nothing_planned_is_an_empty_summary(tmp_path):

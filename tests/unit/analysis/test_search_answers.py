@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from servemap.analysis.probes import FAILURES, outcome_of
 from servemap.analysis.search import Probe, check_search, search_figures
 from servemap.analysis.verdict import Check, verdict
-from servemap.model.search import Judgement, Outcome
+from servemap.model.search import Judgement, Outcome, say_level
 
 CASE = {
     "over": "concurrency", "start": 1, "most": 64, "tolerance": 0, "max_probes": 16,
@@ -52,6 +52,15 @@ def test_an_invalid_probe_makes_the_answer_a_lower_bound_and_nothing_else() -> N
     assert outcome == "invalid"
     assert "client_lag_ms" in reasons[0]
     assert verdict(check_search([]))[0] == "invalid"
+
+
+def test_a_rate_has_its_unit() -> None:
+    assert (say_level("concurrency", 24), say_level("rate", 2.5)) == (
+        "concurrency 24",
+        "rate 2.5 req/s",
+    )
+    search = found([probe(1, 4, "missed"), probe(2, 8, "met")], over="rate")
+    assert search["non_monotonic"] == ["rate 8 req/s met the SLO although 4 missed it"]
 
 
 def test_what_is_not_monotonic_is_said() -> None:

@@ -348,7 +348,10 @@ def test_slo_and_weights_stand_where_their_figures_do(copy):
     manifest["campaign"]["weights"] = {"uncached_input": 2.8, "cached_input": 0.56, "output": 16.8}
     write_json(run / "run_manifest.json", manifest)
     markdown, _ = rendered(run, rows)
-    slo, weights = "TTFT &lt;= 2 s, ITL P99 &lt;= 0.05 s", "uncached input 2.80, cached input"
+    slo, weights = (
+        "TTFT &lt;= 2 s, ITL P99 &lt;= 0.05 s",
+        "uncached input 2.8, cached input 0.56, output 16.8",
+    )
     for title in ("Summary", "Fixed points and targets"):
         section = markdown.partition(f"## {title}")[2].partition("\n## ")[0]
         assert slo in section
@@ -716,6 +719,13 @@ def test_two_repeats_have_no_interval():
     three = {**row, "a_n": 3}
     assert repeats._mean_and_interval(three, "a").note == "too few repeats for this spread"
     assert repeats._mean_and_interval({**three, "a_ci95_low": 7.0}, "a").note == "7 to 137"
+
+
+def test_an_interval_that_reaches_below_0_is_no_bar():
+    row = {"a_mean": 10.0, "a_n": 3, "a_ci95_low": 4.0, "a_ci95_high": 16.0}
+    wide = {**row, "a_ci95_low": -5.0, "a_ci95_high": 25.0}
+    assert plots._half_widths([row, wide], "a")["array"] == [6.0, None]
+    assert plots._half_widths([wide], "a")["visible"] is False
 
 
 def test_no_difference_says_when_before_and_when_after(copy):
