@@ -442,6 +442,18 @@ def test_plan_refuses_a_run_of_other_nodes_with_the_words_of_a_real_run(
     assert servemap("plan", "--configfile", "c.yaml") == (1, f"error: {refused.value}\n")
 
 
+@pytest.mark.parametrize("options", [[], ["--partial"]])
+def test_the_report_tells_of_milestones(servemap: Any, options: list[str]) -> None:
+    phases = [{"id": "m1", "cases": ["c"], "variants": ["baseline"], "milestone": True}]
+    context = fake_context(FakeNode(), campaign(run="agree", phases=phases))
+    write_manifest(context.run_dir, context.plan.campaign, {"session": "s1"})
+    code, said = servemap("report", "agree", *options)
+    assert code == 0, said
+    written = context.run_dir / ("report/partial.md" if options else "report.md")
+    assert "Milestones missed: m1 missed in 1 of 1 cases" in written.read_text()
+    assert "missed (0 of 3 valid repeats)" in written.read_text()
+
+
 def test_gate_and_status_tell_of_baselines(servemap: Any, context: Context) -> None:
     record = context.run_dir / "baselines/net.json"
     assert "baselines: 0 of 1 measured\nbaseline net: not measured" in servemap("status")[1]
