@@ -18,7 +18,7 @@ from servemap import (
     cli_show,
     cli_trace,
 )
-from servemap.analysis.gate import baseline_failures, failures
+from servemap.analysis.gate import baseline_failures, failures, said
 from servemap.analysis.milestone import write_milestones
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
@@ -210,10 +210,11 @@ def report(
 ) -> None:
     """Render the summary tables and the report from what is on disk, without Snakemake."""
     folder = find_run(run)
-    rows = run_context(folder).plan.rows()
+    plan = run_context(folder).plan
+    rows = plan.rows()
     if not partial:
         summarize(folder, rows)
-    render(folder, rows, partial=partial)
+    render(folder, rows, partial=partial, milestones=plan.milestones())
     name = "partial.html" if partial else "index.html"
     print(f"report: {folder / 'report' / name}")
 
@@ -233,7 +234,7 @@ def finish(run: str) -> None:
         for old in (folder / "report").glob("partial.*"):
             old.unlink()
         return
-    render(folder, context.plan.rows(), partial=True)
+    render(folder, context.plan.rows(), partial=True, milestones=context.plan.milestones())
     why = cli_show.unfinished(left, len(repeats), whole.exists())
     print(f"{why}; so far: {folder}/report/partial.html")
 
@@ -242,7 +243,7 @@ def finish(run: str) -> None:
 def gate(run: RunName = None) -> None:
     """Exit with 1 unless every baseline and repeat is measured and valid, every milestone met.
 
-    Targets that are missed are listed; those marked `gate: true` fail it, too.
+    Each line says whether it fails the gate: a target that is missed does with `gate: true`.
     """
     folder = find_run(run)
     plan = run_context(folder).plan
@@ -253,8 +254,8 @@ def gate(run: RunName = None) -> None:
     ]
     strict, others = missed(folder, plan.rows())
     problems += strict
-    for problem in [*problems, *others]:
-        print(problem)
+    for line in said(problems, others):
+        print(line)
     if problems:
         raise typer.Exit(1)
     baselines = " and every baseline measured" if plan.items().baselines else ""

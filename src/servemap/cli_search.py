@@ -19,7 +19,7 @@ from servemap.model.canon import write_json_atomic
 from servemap.model.cases import SearchCase
 from servemap.model.curves import arrivals_at, whole_waves
 from servemap.model.errors import ConfigError
-from servemap.model.search import Probed, bounds_of, next_step
+from servemap.model.search import Probed, bounds_of, next_step, say_level
 from servemap.model.wording import say_problems
 from servemap.parsers.values import mapping
 
@@ -51,7 +51,7 @@ def search(argv: Sequence[str], client: Callable[[list[str]], int]) -> int:
     step = next_step(bounds, [], 0.0)
     while step.level is not None:
         name = f"probe-{len(probes) + 1:02d}"
-        typer.echo(f"{name}: {case['over']} {step.level:g}")
+        typer.echo(f"{name}: {say_level(case['over'], step.level)}")
         words = [*rest, *_level(case, step.level, not probes), "--out", str(out / name)]
         code = client(words)
         probe = read_probe(out / name, case, step.level, {}) if code in (0, 1) else None
@@ -72,11 +72,13 @@ def _answers(found: dict[str, Any]) -> list[str]:
     """Return the three answers and how the search ended, a line each."""
     lines = [f"{say_answer(found)} ({found['said']})"]
     for key, words in (
-        ("most_succeeded", "most without a failed request"),
-        ("most_throughput", "most throughput"),
+        ("most_succeeded", "most without a failed request, of the levels probed"),
+        ("most_throughput", "most throughput, of the levels probed"),
     ):
         answer = mapping(found[key])
-        level = f"{found['over']} {answer['level']:g}, {answer['probe']}" if answer else "none"
+        level = "none"
+        if answer:
+            level = f"{say_level(found['over'], answer['level'])}, {answer['probe']}"
         lines.append(f"{words}: {level}")
     return lines + [f"not monotonic: {one}" for one in found["non_monotonic"]]
 

@@ -44,6 +44,7 @@ rule report:
         "../envs/controller.yaml"
     params:
         spec=summary_spec,
+        milestones=milestone_spec(),
         code=code_digest("servemap.report.render"),
     script:
         "../scripts/report.py"

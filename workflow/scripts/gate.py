@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from servemap.analysis.gate import baseline_failures, failures
+from servemap.analysis.gate import baseline_failures, failures, said
 from servemap.analysis.milestone import write_milestones
 from servemap.analysis.targets import missed
 from servemap.scripting import rule_script, say
@@ -18,8 +18,8 @@ if __name__ == "__main__":
         milestones = write_milestones(folder, json.loads(snakemake.params.milestones))
         strict, others = missed(folder, rows)
         problems = [*baselines, *repeats, *milestones, *strict]
-        for problem in [*problems, *others]:
-            say(problem)
+        for line in said(problems, others):
+            say(line)
         say(f"gate: {len(rows) - len(repeats)} of {len(rows)} repeats are valid")
         if baselines:
             planned = len(snakemake.params.baselines)

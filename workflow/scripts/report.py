@@ -9,4 +9,5 @@ from servemap.scripting import rule_script
 if __name__ == "__main__":
     with rule_script(Path(snakemake.log[0])):
         rows = json.loads(snakemake.params.spec)
-        render(Path(snakemake.output.md).parent, rows)
+        milestones = json.loads(snakemake.params.milestones)
+        render(Path(snakemake.output.md).parent, rows, milestones=milestones)

@@ -9,6 +9,11 @@ from servemap.analysis.stats import change_percent
 
 Decision = Literal["better", "worse", "not resolved", "no noise floor"]
 
+TOO_FEW = "too few repeats for this spread"
+"""Of an interval that reaches where the quantity cannot be: it says nothing."""
+
+NOTHING_LEFT_PCT = -100.0
+
 LEAST_EFFECT_PCT = 1.0
 """No smaller change counts, however quiet the repeats were: few of them are quiet by chance."""
 
@@ -17,6 +22,7 @@ class Comparison(NamedTuple):
     """A change from one variant to another, in percent of the first one's mean.
 
     `floor_pct` is the smallest change that these repeats can show; without repeats there is none.
+    `reason` says why there is no interval.
     """
 
     effect_pct: float
@@ -24,6 +30,7 @@ class Comparison(NamedTuple):
     high_pct: float | None
     floor_pct: float | None
     decision: Decision
+    reason: str = ""
 
 
 def compare(before: Repeats, after: Repeats, more_is_better: bool) -> Comparison | None:
@@ -31,15 +38,17 @@ def compare(before: Repeats, after: Repeats, more_is_better: bool) -> Comparison
 
     The interval is Welch's t interval of the ratio of the means, its variance by the delta method:
     ratio^2 (CV1^2 / n1 + CV2^2 / n2). A change is better or worse only if the interval leaves out 0
-    and the change is no smaller than the noise floor.
+    and the change is no smaller than the noise floor. Nothing falls by more than 100 %: an interval
+    that reaches below says nothing if it also holds 0 (`TOO_FEW`), else it is cut there.
     """
     effect = change_percent(before.mean, after.mean)
     if effect is None:
         return None
+    before, after = _spread_known(before), _spread_known(after)
     pooled = pooled_cv(before, after)
     floor = None if pooled is None else smallest_effect(pooled, before.n, after.n)
     if floor is None or before.cv is None or after.cv is None:
-        return Comparison(effect, None, None, None, "no noise floor")
+        return Comparison(effect, None, None, None, "no noise floor", "a single repeat on one side")
     parts = (before.cv**2 / before.n, after.cv**2 / after.n)
     half = (1 + effect / 100) * _welch_t(parts, before.n, after.n) * math.sqrt(sum(parts)) * 100
     low, high = effect - abs(half), effect + abs(half)
@@ -47,7 +56,14 @@ def compare(before: Repeats, after: Repeats, more_is_better: bool) -> Comparison
     decision: Decision = "not resolved"
     if abs(effect) >= floor_pct and not low <= 0 <= high:
         decision = "better" if (effect > 0) == more_is_better else "worse"
-    return Comparison(effect, low, high, floor_pct, decision)
+    if low < NOTHING_LEFT_PCT and high >= 0:
+        return Comparison(effect, None, None, floor_pct, decision, TOO_FEW)
+    return Comparison(effect, max(low, NOTHING_LEFT_PCT), high, floor_pct, decision)
+
+
+def _spread_known(side: Repeats) -> Repeats:
+    """Return repeats that are all 0 with the spread that they have, none: their CV is 0 / 0."""
+    return side._replace(cv=0.0) if side.n > 1 and side.mean == 0 else side
 
 
 def _welch_t(parts: tuple[float, float], n: int, m: int) -> float:

@@ -34,6 +34,14 @@ def failures(folder: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
     return found
 
 
+def said(problems: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Return the gate's lines, each with whether it makes the gate fail."""
+    return [
+        *(f"fails the gate: {line}" for line in problems),
+        *(f"does not fail the gate: {line}" for line in others),
+    ]
+
+
 def baseline_failures(folder: Path, names: Iterable[str]) -> list[str]:
     """Return one line for every planned baseline that has no good record."""
     found = []

@@ -1,9 +1,10 @@
 """A search's three answers, from its derived probes; only valid ones count.
 
-- `most_succeeded`: the largest level without a failed request
-- `most_throughput`: the level with the most successful requests per second
+- `most_succeeded`: the largest probed level without a failed request
+- `most_throughput`: the probed level with the most successful requests per second
 - `within_slo`: the largest level that met the SLO below the smallest one that missed it
 
+Levels above those that the SLO asked for are not probed: the first two are no limits of the server.
 Each probe has checks of its own, so that one which is invalid leaves the others what they are.
 """
 
@@ -16,7 +17,15 @@ from servemap.analysis.metrics import figures, pick
 from servemap.analysis.probes import FAILURES, outcome_of, read_run, slo_share
 from servemap.analysis.requests import Request
 from servemap.analysis.verdict import Check
-from servemap.model.search import SAID, Judgement, Probed, bounds_of, bracket, next_step
+from servemap.model.search import (
+    SAID,
+    Judgement,
+    Probed,
+    bounds_of,
+    bracket,
+    next_step,
+    say_level,
+)
 from servemap.parsers.values import integer, mapping, sequence, text
 
 _CERTAIN = ("converged", "none")
@@ -176,9 +185,9 @@ def _non_monotonic(over: str, valid: Sequence[Probe]) -> list[str]:
         below = sorted(
             {p.level for p in valid if not good(p) and best is not None and p.level < best}
         )
-        if below:
+        if best is not None and below:
             levels = ", ".join(f"{level:g}" for level in below)
-            said.append(f"{over} {best:g} {words[0]} although {levels} {words[1]}")
+            said.append(f"{say_level(over, best)} {words[0]} although {levels} {words[1]}")
     return said
 
 

@@ -9,6 +9,7 @@ from tabulate import tabulate
 from servemap.analysis.repeats import say_unrecorded
 from servemap.model.attempts import read_json
 from servemap.model.order import CaseKey
+from servemap.model.search import say_level
 from servemap.parsers.values import integer, mapping, number, sequence
 
 HEADERS = [
@@ -98,7 +99,7 @@ def say_answer(search: Mapping[str, Any]) -> str:
         known = search.get("ended") == "none"
         return "no level meets the SLO" if known else "no level is known to meet the SLO"
     least = "at least " if search.get("lower_bound") else ""
-    return f"{least}{search.get('over')} {level:g} within SLO"
+    return f"{least}{say_level(str(search.get('over')), level)} within SLO"
 
 
 def _first_reason(record: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ COLUMNS = (
     "coverage",
 )
 
+MEASURED = "measured"
 POINTS = ("n", "mean", *(f"p{point}" for point in PERCENTILES), "max")
 SPREAD = (
     "ttft_s",
@@ -75,12 +76,13 @@ def family_tables(repeats: Iterable[Repeat]) -> dict[str, Table]:
 def percentile_rows(repeats: Iterable[Repeat]) -> list[dict[str, Any]]:
     """Return the rows of tables/percentiles.csv: every distribution of every stream, in its unit.
 
-    Stream `all` is the segment's workload; `few_for_p99` says that P99 is of fewer than 100 values.
+    Stream `measured` is the segment's workload, without injected requests, which have a stream of
+    their own; `few_for_p99` says that P99 is of fewer than 100 values.
     """
     rows = []
     for repeat in repeats:
         for segment in repeat.segments:
-            streams = {"all": segment.get("metrics"), **mapping(segment.get("streams"))}
+            streams = {MEASURED: segment.get("metrics"), **mapping(segment.get("streams"))}
             for stream, block in streams.items():
                 for figure in SPREAD:
                     found = mapping(mapping(block).get(figure))

@@ -1,10 +1,12 @@
 """Targets of a campaign against what was measured: pass, fail, or not measured and why."""
 
 from collections.abc import Iterable, Sequence
+from textwrap import shorten
 from typing import Any, Literal, NamedTuple
 
 from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat, read_repeat
+from servemap.model.errors import parts
 from servemap.model.targets import Wanted, parse_target
 from servemap.parsers.values import mapping, sequence, text
 
@@ -28,6 +30,8 @@ COLUMNS = (
 )
 
 Row = dict[str, Any]
+_MOST_WORDS = 48
+"""Characters of a short reason."""
 
 
 class Judged(NamedTuple):
@@ -40,6 +44,19 @@ class Judged(NamedTuple):
     value: float | None
     result: Result
     reason: str
+
+    @property
+    def short_reason(self) -> str:
+        """Why it was not measured, in a few words; empty where it was."""
+        return _short(self.repeat) if self.reason and not self.repeat.valid else self.reason
+
+
+def _short(repeat: Repeat) -> str:
+    """Return what a repeat that is not valid is, with the first reason's first words."""
+    state = "invalid" if repeat.status == "ok" else repeat.status.replace("_", " ")
+    first = parts(repeat.reasons[0]).what.partition(":")[0] if repeat.reasons else ""
+    known = first and first != "not measured"
+    return f"{state}: {shorten(first, _MOST_WORDS, placeholder=' ...')}" if known else state
 
 
 def judge(repeat: Repeat, targets: Iterable[Any]) -> list[Judged]:
@@ -122,22 +139,41 @@ def over_repeats(results: Sequence[Result]) -> Result:
 
 
 def missed(folder: Any, rows: Iterable[Row]) -> tuple[list[str], list[str]]:
-    """Return a line for each target that is not met: those that fail the gate, and the others.
+    """Return what targets are not met, in lines: those that fail the gate, and the others.
 
-    A target that was not measured is not met.
+    A target that was not measured is not met. Repeats of a case that say the same are one line.
 
     Args:
         folder: results/RUN.
         rows: planned repeats, each with `variant`, `case`, `repeat` and `targets`.
     """
-    strict: list[str] = []
-    others: list[str] = []
+    groups: dict[tuple[Any, ...], list[Judged]] = {}
     for row in rows:
         for one in judge(read_repeat(folder, row), sequence(row.get("targets"))):
-            if one.result == "pass":
-                continue
-            name = f"{row['variant']}/{row['case']} r{row['repeat']}"
-            got = one.reason if one.value is None else f"{one.value:.4g}"
-            line = f"target {one.target}: {one.result} in {name}: {got}"
-            (strict if one.gate else others).append(line)
+            key = (one.repeat.variant, one.repeat.case, one.target, one.gate)
+            groups.setdefault(key, []).append(one)
+    strict: list[str] = []
+    others: list[str] = []
+    for (*_, gate), group in groups.items():
+        (strict if gate else others).extend(_missed_lines(group))
     return strict, others
+
+
+def _missed_lines(group: list[Judged]) -> list[str]:
+    """Return the lines of one target of one case: one where all repeats say the same."""
+    first = group[0]
+    name = f"{first.repeat.variant}/{first.repeat.case}"
+    alike = {(one.result, one.short_reason) for one in group}
+    if len(group) > 1 and len(alike) == 1 and first.result != "pass":
+        got = [first.short_reason] if first.value is None else [_got(one) for one in group]
+        where = f"{name}, all {len(group)} repeats"
+        return [f"target {first.target}: {first.result} in {where}: {', '.join(got)}"]
+    return [
+        f"target {one.target}: {one.result} in {name} r{one.repeat.repeat}: {_got(one)}"
+        for one in group
+        if one.result != "pass"
+    ]
+
+
+def _got(one: Judged) -> str:
+    return one.short_reason if one.value is None else f"{one.value:.4g}"

@@ -22,6 +22,13 @@ SAID: dict[str, str] = {
 }
 """How a search ended, in words."""
 
+_UNITS = {"rate": " req/s"}
+
+
+def say_level(over: str, level: float) -> str:
+    """Return `concurrency 24` or `rate 2.5 req/s`."""
+    return f"{over} {level:g}{_UNITS.get(over, '')}"
+
 
 @dataclass(frozen=True)
 class Bounds:

@@ -12,13 +12,14 @@ from servemap.report.run import Run
 
 NOT_CALIBRATED = "not calibrated"
 TITLE = "The load client's own error"
+_SMALL = f"Both within {percent(LARGE_SHARE, 0)}"
 
 
 def section(run: Run) -> Section:
     """Return the client's error at each case's number in flight, and how large it is against it."""
     columns = [
         "Case", "Variant", "In flight", "Measured at", "TTFT error P50 / P99 ms", "of TTFT P50",
-        "ITL error P99 ms", "of ITL P50", "Small",
+        "ITL error P99 ms", "of ITL P50", _SMALL,
     ]  # fmt: skip
     if not run.calibration:
         return Section("client-error", TITLE, [_none(run)])
@@ -31,7 +32,7 @@ def section(run: Run) -> Section:
         f"error; above {percent(LARGE_SHARE, 0)} it is not small. No figure is corrected and no "
         "verdict depends on it.",
     ]
-    numeric = frozenset(columns) - {"Case", "Variant", "Measured at", "Small"}
+    numeric = frozenset(columns) - {"Case", "Variant", "Measured at", _SMALL}
     return Section(
         "client-error", TITLE, notes, [Table(columns, rows, numeric), *_points(run.calibration)]
     )

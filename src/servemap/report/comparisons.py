@@ -1,6 +1,13 @@
 """Section on what a variant changed: effect, interval, noise floor and decision."""
 
-from servemap.analysis.compare import Comparison, compare, more_is_better, of_row, reference
+from servemap.analysis.compare import (
+    TOO_FEW,
+    Comparison,
+    compare,
+    more_is_better,
+    of_row,
+    reference,
+)
 from servemap.analysis.summary import Row
 from servemap.report.document import MISSING, Cell, Section, Table, Tone
 from servemap.report.numbers import change
@@ -47,7 +54,9 @@ def comparisons(run: Run) -> Section:
         "Change of the mean over valid repeats, its 95 % interval (Welch's t), and what may be "
         "said of it. The noise floor is the smallest change that so many repeats with this spread "
         "can show (two-sided 5 %, power 80 %), at least 1 %. A change below it, or whose interval "
-        "holds 0, is not resolved; with a single repeat on either side there is no noise floor.",
+        "holds 0, is not resolved; with a single repeat on either side there is no noise floor. "
+        "An interval that holds 0 and falls of more than 100 % says nothing: there are "
+        f"{TOO_FEW}.",
     ]
     if one_start:
         notes.append(
@@ -68,8 +77,6 @@ def _effect_cell(base: Row, row: Row, figure: str) -> Cell:
         return MISSING
     if found.floor_pct is None:
         return Cell(change(found.effect_pct), found.decision)
-    note = (
-        f"{found.decision}; {change(found.low_pct)} to {change(found.high_pct)}, "
-        f"floor {found.floor_pct:.1f} %"
-    )
+    within = found.reason or f"{change(found.low_pct)} to {change(found.high_pct)}"
+    note = f"{found.decision}; {within}, floor {found.floor_pct:.1f} %"
     return Cell(change(found.effect_pct), note, tone_of(found))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from servemap.analysis.metrics import pick
+from servemap.analysis.metrics import INJECTED, pick
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import P99_SAMPLES, distribution
 from servemap.analysis.tables import inside_values
@@ -21,6 +21,12 @@ _COMPARED_TITLES = {
     "e2e_p95_s": "E2E P95 ms",
     "req_output_tps_p10": "Output TPS P10",
 }
+_INJECTED_TITLES = {
+    "TTFT P50 ms": "ttft_s.p50",
+    "TTFT max ms": "ttft_s.max",
+    "E2E P50 ms": "e2e_s.p50",
+    "E2E max ms": "e2e_s.max",
+}
 _MORE_IS_BETTER = ("agg_output_tps", "req_output_tps_p10")
 
 
@@ -28,8 +34,12 @@ def interference(run: Run) -> Section:
     """What injected requests did to the steady stream beside them."""
     changes: list[list[Cell]] = []
     gaps: list[list[Cell]] = []
+    own: list[list[Cell]] = []
     for repeat in run.valid:
         label = [Cell(repeat.case), Cell(f"{repeat.variant} r{repeat.repeat}")]
+        for segment in repeat.segments:
+            if injected := mapping(mapping(segment.get("streams")).get(INJECTED)):
+                own.append([*label, *_injected_cells(injected)])
         for stream, found in mapping(repeat.metrics.get("interference")).items():
             compared = mapping(mapping(found).get("change"))
             changes.append(
@@ -38,7 +48,7 @@ def interference(run: Run) -> Section:
             for tag in ("overlaps_injection", "steady"):
                 block = mapping(mapping(found).get("itl_s")).get(tag)
                 gaps.append([*label, Cell(stream), Cell(tag.replace("_", " ")), *_gap_cells(block)])
-    if not changes:
+    if not changes and not own:
         return Section(
             "interference", "Mixed interference", ["No valid case with an injection was measured."]
         )
@@ -66,7 +76,20 @@ def interference(run: Run) -> Section:
         frozenset(columns[4:]),
         "ITL of the injected segment, by whether the gap overlaps an injected request",
     )
-    return Section("interference", "Mixed interference", tables=[table, tagged])
+    columns = ["Case", "Variant", "Requests", "Succeeded", "ISL mean", *_INJECTED_TITLES]
+    requests = Table(columns, own, frozenset(columns[2:]), "The injected requests themselves")
+    return Section("interference", "Mixed interference", tables=[table, requests, tagged])
+
+
+def _injected_cells(block: dict[str, Any]) -> list[Cell]:
+    ok, tokens = pick(block, "ok"), pick(block, "tokens.input_actual")
+    values = (pick(block, path) for path in _INJECTED_TITLES.values())
+    return [
+        Cell(plain(pick(block, "requests"))),
+        Cell(plain(ok)),
+        Cell(plain(tokens / ok if tokens is not None and ok else None)),
+        *(Cell(plain(None if value is None else value * 1e3)) for value in values),
+    ]
 
 
 def _change_cell(compared: dict[str, Any], figure: str) -> Cell:

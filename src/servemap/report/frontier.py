@@ -8,11 +8,13 @@ from servemap.analysis.metrics import pick
 from servemap.analysis.repeats import Repeat
 from servemap.model.cases import CurveCase
 from servemap.model.curves import point_id
+from servemap.model.search import say_level
 from servemap.parsers.values import mapping, number, sequence, text
 from servemap.report.document import MISSING, Cell, Plot, Section, Table, Tone, cell
 from servemap.report.figure import Figure, colour_of, grid, line_of, safe
 from servemap.report.numbers import percent, plain
 from servemap.report.run import Run
+from servemap.report.slo import say_slo
 
 HEIGHT = 360
 PANELS = (("TTFT P95 ms", "ttft_p95_ms"), ("TPOT P95 ms", "tpot_p95_ms"))
@@ -27,8 +29,8 @@ _COLUMNS = {
 }
 _ANSWERS = {
     "within_slo": "Most within SLO",
-    "most_succeeded": "Most without a failed request",
-    "most_throughput": "Most throughput",
+    "most_succeeded": "Most without a failed request, of the levels probed",
+    "most_throughput": "Most throughput, of the levels probed",
 }
 _TONES: dict[str, Tone] = {"met": "good", "missed": "warn", "invalid": "bad"}
 
@@ -72,7 +74,9 @@ def curves(run: Run) -> Section | None:
         columns = ["Variant", unit, "Valid", *_COLUMNS]
         caption = f"{name}: means over valid repeats"
         tables.append(Table(columns, rows, frozenset(columns[1:]), caption, groups=True))
-        plots += _plot(f"{name}: latency over throughput; each point is a {unit.lower()}", lines)
+        plots += _plot(
+            f"{name}: latency over throughput; each point is a {unit.split()[0].lower()}", lines
+        )
     return Section("curves", "Curves", [], tables, plots) if tables else None
 
 
@@ -87,7 +91,7 @@ def _curves(run: Run) -> list[tuple[str, str, dict[str, float]]]:
         except ValidationError:
             continue  # a damaged manifest: its points are still in the section on cases
         levels = [*curve.concurrencies, *curve.rates_rps]
-        unit = "Concurrency" if curve.concurrencies else "Rate"
+        unit = "Concurrency" if curve.concurrencies else "Rate req/s"
         found.append((curve.id, unit, {point_id(curve, level): level for level in levels}))
     return found
 
@@ -119,7 +123,9 @@ def searches(run: Run) -> Section | None:
     note = (
         "A level meets the SLO where the share of its requests that the case asks for does, failed "
         "ones counted as missing it. The three answers are different questions; each rests on "
-        "valid probes only. A lower bound is no largest level: the search was ended before it."
+        "valid probes only. A lower bound is no largest level: the search was ended before it. "
+        "Levels far above the SLO are not probed: the most without a failed request and the most "
+        "throughput are those of the levels probed, and no limits of the server."
     )
     plots = _plot("Searches: latency over throughput; each point is a valid probe", lines)
     return Section("searches", "Searches", [note], [first, second], plots)
@@ -130,8 +136,12 @@ def _answer_rows(repeat: Repeat, label: str, found: dict[str, Any]) -> list[list
     over = text(found.get("over")) or ""
     for key, words in _ANSWERS.items():
         answer = mapping(found.get(key))
-        leading = [Cell(repeat.case), Cell(label)] if key == "within_slo" else [Cell(""), Cell("")]
-        level = Cell(f"{over} {plain(answer['level'])}") if answer else Cell("none", tone="warn")
+        leading = [Cell(""), Cell("")]
+        if key == "within_slo":
+            leading = [Cell(repeat.case, _asked(found)), Cell(label)]
+        level = Cell("none", tone="warn")
+        if answer:
+            level = Cell(say_level(over, number(answer.get("level")) or 0.0))
         rows.append(
             [
                 *leading,
@@ -147,12 +157,20 @@ def _answer_rows(repeat: Repeat, label: str, found: dict[str, Any]) -> list[list
     return rows
 
 
+def _asked(found: dict[str, Any]) -> str:
+    """Return the SLO that a search asked for, and of how many requests."""
+    share = percent(found.get("slo_share"), 1).replace(".0 %", " %")
+    return f"SLO: {say_slo(mapping(found.get('slo')))}, of {share} of the requests"
+
+
 def _end_cell(answer: str, found: dict[str, Any]) -> Cell:
     if answer != "within_slo":
         return MISSING
     missed = number(found.get("missed_at"))
     said = [text(found.get("said")) or ""]
-    said += [] if missed is None else [f"missed at {plain(missed)}"]
+    said += (
+        [] if missed is None else [f"missed at {say_level(text(found.get('over')) or '', missed)}"]
+    )
     odd = [str(one) for one in sequence(found.get("non_monotonic"))]
     tone: Tone = "warn" if found.get("lower_bound") or odd else ""
     return Cell("; ".join(said), "; ".join(["not monotonic", *odd]) if odd else "", tone)
@@ -174,7 +192,7 @@ def _probe_rows(repeat: Repeat, label: str, found: dict[str, Any]) -> list[list[
                 Cell(repeat.case),
                 Cell(label),
                 cell(probe.get("name")),
-                Cell(plain(probe.get("level"))),
+                _level_cell(found, probe),
                 Cell(outcome, tone=_TONES.get(outcome, "")),
                 Cell(percent(probe.get("slo_share")) if shown else "-"),
                 Cell(plain(probe.get("failed"))),
@@ -187,6 +205,11 @@ def _probe_rows(repeat: Repeat, label: str, found: dict[str, Any]) -> list[list[
             ]
         )
     return rows
+
+
+def _level_cell(found: dict[str, Any], probe: dict[str, Any]) -> Cell:
+    level = number(probe.get("level"))
+    return MISSING if level is None else Cell(say_level(text(found.get("over")) or "", level))
 
 
 def _probe_points(repeat: Repeat, found: dict[str, Any]) -> list[Point]:

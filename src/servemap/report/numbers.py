@@ -1,5 +1,6 @@
 """Numbers, sizes and times as people read them; None is `-`."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
@@ -29,9 +30,23 @@ def percent(value: Any, digits: int = 1) -> str:
 
 
 def change(value: Any) -> str:
-    """Return a change in percent with its sign, two decimals."""
+    """Return a change in percent with its sign, two decimals, about four significant digits."""
     known = number(value)
-    return MISSING if known is None else f"{round(known, 2) + 0.0:+.2f} %"  # no -0.00
+    if known is None:
+        return MISSING
+    digits = 2 if abs(known) < 100 else 1 if abs(known) < 1000 else 0
+    return f"{round(known, digits) + 0.0:+,.{digits}f} %"  # no -0.00
+
+
+def interval(low: Any, high: Any, least: float, said: Callable[[Any], str], otherwise: str) -> str:
+    """Return `LOW to HIGH`; where it begins below what the quantity can be, `otherwise` instead.
+
+    Empty where an end is not known.
+    """
+    ends = number(low), number(high)
+    if ends[0] is None or ends[1] is None:
+        return ""
+    return otherwise if ends[0] < least else f"{said(low)} to {said(high)}"
 
 
 def seconds(value: Any) -> str:

@@ -87,9 +87,12 @@ def throughput_plots(run: Run) -> list[Plot]:
 
 
 def _half_widths(rows: list[Row], name: str) -> dict[str, Any]:
-    # Two repeats have an interval of 9 standard deviations, which would hide every other point.
+    # Two repeats have an interval of 9 standard deviations, which would hide every other point; one
+    # that reaches below 0 says nothing.
     widths = [
-        row[f"{name}_ci95_high"] - row[f"{name}_mean"] if row[f"{name}_n"] > 2 else None
+        row[f"{name}_ci95_high"] - row[f"{name}_mean"]
+        if row[f"{name}_n"] > 2 and row[f"{name}_ci95_low"] >= 0
+        else None
         for row in rows
     ]
     return {"type": "data", "array": widths, "visible": any(w is not None for w in widths)}

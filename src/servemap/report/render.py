@@ -30,11 +30,18 @@ from servemap.report import (
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
 from servemap.report.markdown import to_markdown
+from servemap.report.milestones import milestones as milestones_section
 from servemap.report.numbers import moment
 from servemap.report.run import Run, read_run
 
 
-def render(run_dir: Path, plan_rows: Sequence[dict[str, Any]], *, partial: bool = False) -> None:
+def render(
+    run_dir: Path,
+    plan_rows: Sequence[dict[str, Any]],
+    *,
+    partial: bool = False,
+    milestones: Sequence[dict[str, Any]] = (),
+) -> None:
     """Write report.md and report/index.html, or report/partial.md and report/partial.html.
 
     A missing or damaged input is a named line of the report.
@@ -42,12 +49,13 @@ def render(run_dir: Path, plan_rows: Sequence[dict[str, Any]], *, partial: bool 
     Args:
         run_dir: results/RUN.
         plan_rows: what was planned, as {variant, case, repeat}.
+        milestones: what they ask for (see `Plan.milestones`).
         partial: not all that is planned was measured; no declared output is written.
 
     Raises:
         OSError: the report cannot be written.
     """
-    document = build(read_run(run_dir, plan_rows), partial)
+    document = build(read_run(run_dir, plan_rows, milestones), partial)
     folder = run_dir / "report"
     if partial:
         markdown, html, link = folder / "partial.md", folder / "partial.html", "partial.html"
@@ -83,6 +91,7 @@ def build(run: Run, partial: bool) -> Document:
         [
             results.summary(run),
             results.cases(run),
+            *filter(None, [milestones_section(run)]),
             targets.targets(run),
             *filter(None, [limits.limits(run)]),
             client_error.section(run),

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from servemap.analysis.compare import NOTHING_LEFT_PCT, TOO_FEW
 from servemap.analysis.drift import drift
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.summary import Row
 from servemap.parsers.values import mapping, number, sequence
 from servemap.report.document import Cell, Section, Table, cell
-from servemap.report.numbers import change, percent, plain, seconds
+from servemap.report.numbers import change, interval, percent, plain, seconds
 from servemap.report.reasons import reason_cell
 from servemap.report.results import TONES, outcome
 from servemap.report.run import Run
@@ -45,8 +46,9 @@ def spread(run: Run) -> Section:
         columns,
         rows,
         frozenset(columns[2:]),
-        "Mean with the 95 % interval (Student's t; from three repeats on), and the coefficient of "
-        "variation (CV), of so many repeats on so many starts of the server",
+        "Mean with the 95 % interval (Student's t; from three repeats on; none that reaches below "
+        "0), and the coefficient of variation (CV), of so many repeats on so many starts of the "
+        "server",
     )
     each = Table(
         ["Case", "Variant", "Repeat", "Attempt", "Outcome", *(t for t, _ in figures), "Reasons"],
@@ -65,7 +67,7 @@ def spread(run: Run) -> Section:
         ],
         frozenset({"Repeat", "Attempt", *(t for t, _ in figures)}),
         "Every repeat. Second line: the 95 % bootstrap interval over the requests of this one run, "
-        "which knows nothing of other starts and hours",
+        "which knows nothing of other starts and hours; so few requests may leave an end open",
     )
     return Section("repeats", "Repeats", tables=[spread_table, each, *_drift_tables(run)])
 
@@ -80,8 +82,8 @@ def _within(repeat: Repeat, figure: str) -> str:
         return ""
     low, high = known
     if high is None:
-        return f"over {plain(low)}"
-    return f"below {plain(high)}" if low is None else f"{plain(low)} to {plain(high)}"
+        return f"from {plain(low)}, no upper end"
+    return f"no lower end, to {plain(high)}" if low is None else f"{plain(low)} to {plain(high)}"
 
 
 def _drift_tables(run: Run) -> list[Table]:
@@ -105,7 +107,7 @@ def _drift_tables(run: Run) -> list[Table]:
             said = "drift" if found.seen else "no drift resolved"
             mean = Cell(
                 change(found.changes.mean),
-                f"{said}; {change(low)} to {change(high)}",
+                f"{said}; {interval(low, high, NOTHING_LEFT_PCT, change, TOO_FEW)}",
                 "warn" if found.seen else "",
             )
             label = Cell(f"mean of {found.changes.n} cases")
@@ -132,5 +134,5 @@ def _mean_and_interval(row: Row, figure: str) -> Cell:
     low, high = row[f"{figure}_ci95_low"], row[f"{figure}_ci95_high"]
     # Of two repeats the interval is many times their distance: it says nothing.
     shown = low is not None and row[f"{figure}_n"] > 2
-    note = f"{plain(low)} to {plain(high)}" if shown else ""
+    note = interval(low, high, 0.0, plain, TOO_FEW) if shown else ""
     return Cell(plain(row[f"{figure}_mean"]), note)

@@ -11,9 +11,11 @@ from servemap.report import client_error
 from servemap.report.comparisons import tone_of
 from servemap.report.document import MISSING, Cell, Section, Table, Tile, Tone, cell
 from servemap.report.marks import marks
+from servemap.report.milestones import milestones_in_words, missed_milestones
 from servemap.report.numbers import change, plain, seconds
 from servemap.report.run import Run, engine_of
 from servemap.report.servers import gate_checks, gate_result, gates_in_words
+from servemap.report.slo import asked
 
 # Column, figure, and whether more is better.
 CASE_FIGURES: tuple[tuple[str, str, bool], ...] = (
@@ -45,6 +47,8 @@ def summary(run: Run) -> Section:
         ("Load client runs on", _load_node(nodes, run)),
         ("Gates of the first starts", gates_in_words(run)),
         ("Lengths", _scale(run)),
+        *asked(run.campaign),
+        ("Milestones", milestones_in_words(run)),
         ("Variants", ", ".join(run.variants)),
         ("Cases", f"{len(run.cases)}, with {len(run.repeats)} planned repeats"),
         (
@@ -109,6 +113,7 @@ def _warnings(run: Run) -> list[str]:
     once = sum(row["n"] == 1 for row in run.aggregates)
     failed = sum(gate_result(check) == "fail" for _, check in gate_checks(run))
     said = [f"Failed gates: {failed}; see the section on the server."] if failed else []
+    said += missed_milestones(run)
     said += _adopted(run)
     if len(run.variants) < 2 or not once:
         return said

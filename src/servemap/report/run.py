@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from servemap.analysis.bounds.rows import declared_bandwidth
+from servemap.analysis.milestone import judge
 from servemap.analysis.repeats import Repeat, read_object, read_repeat
 from servemap.analysis.summary import Row, aggregate, summary_row
 from servemap.model.order import CaseKey
@@ -39,6 +40,8 @@ class Run(NamedTuple):
     """Targets of each planned repeat, as {target, gate}."""
     bandwidth: dict[str, Any]
     """Memory bandwidth that the campaign declares, by node (`analysis.bounds`)."""
+    milestones: list[dict[str, Any]]
+    """How each milestone stands now (see `analysis.milestone.judge`)."""
 
     @property
     def variants(self) -> list[str]:
@@ -76,7 +79,11 @@ class Run(NamedTuple):
         return found
 
 
-def read_run(folder: Path, plan_rows: Sequence[dict[str, Any]]) -> Run:
+def read_run(
+    folder: Path,
+    plan_rows: Sequence[dict[str, Any]],
+    milestones: Sequence[dict[str, Any]] = (),
+) -> Run:
     """Read a run's folder. Any file may be absent or damaged."""
     problems: list[str] = []
 
@@ -136,6 +143,7 @@ def read_run(folder: Path, plan_rows: Sequence[dict[str, Any]]) -> Run:
             for row in plan_rows
         },
         bandwidth=declared_bandwidth(plan_rows),
+        milestones=[judge(folder, asked) for asked in milestones],
     )
 
 

@@ -9,8 +9,8 @@ from servemap.model.targets import Figure, figures
 from servemap.parsers.values import mapping
 from servemap.report.document import MISSING, Cell, Section, Table, Tone
 from servemap.report.numbers import percent, plain
-from servemap.report.reasons import reason_cell
 from servemap.report.run import Run
+from servemap.report.slo import asked
 
 # Key figures of a fixed point, and those that stand below a case's targets for reference.
 POINT_FIGURES = (
@@ -32,7 +32,9 @@ def targets(run: Run) -> Section:
     notes = [
         "Means over valid repeats. A target is met if every valid repeat meets it; an invalid "
         "measurement neither passes nor fails. Output TPS is of single requests: its P10 is the "
-        "low tail. A mixed case shows its control segment.",
+        "low tail. A mixed case shows its control segment. The reasons of what was not measured "
+        "stand in full under failures.",
+        *(f"{name}: {said}." for name, said in asked(run.campaign)),
     ]
     if not any(run.targets.values()):
         notes.append("The campaign declares no targets.")
@@ -56,11 +58,11 @@ def _points(run: Run) -> Table:
                     Cell("" if position else case),
                     Cell(variant),
                     Cell(f"{rate:g}/s" if rate else plain(load.get("concurrency"))),
-                    Cell(plain(_mean(valid, "requests"))),
+                    _requests_cell(valid),
                     *(_mean_cell(valid, figure) for figure in known),
                 ]
             )
-    caption = "Fixed points"
+    caption = "Fixed points; requests are those of one repeat"
     return Table(columns, rows, frozenset(columns[2:]), caption, groups=True)
 
 
@@ -100,8 +102,8 @@ def _judged_cell(found: list[Judged]) -> Cell:
     result = over_repeats([one.result for one in found])
     values = [one.value for one in found if one.value is not None]
     if not values:
-        reason = reason_cell([one.reason for one in found[:1]]).text
-        return Cell("-", f"not measured: {reason}", _TONES[result])
+        reasons = "; ".join(dict.fromkeys(one.short_reason for one in found))
+        return Cell("-", f"not measured, {reasons}", _TONES[result])
     passed = sum(one.result == "pass" for one in found)
     several = f", {passed} of {len(values)} repeats" if len(found) > 1 else ""
     return Cell(_shown(found[0].wanted.figure, fmean(values)), f"{result}{several}", _TONES[result])
@@ -109,6 +111,13 @@ def _judged_cell(found: list[Judged]) -> Cell:
 
 def _repeats(run: Run, variant: str, case: str) -> list[Repeat]:
     return [one for one in run.repeats if (one.variant, one.case) == (variant, case)]
+
+
+def _requests_cell(valid: list[Repeat]) -> Cell:
+    """Return the requests of a repeat: fewest and most where the repeats differ."""
+    counts = [pick(mapping(repeat.headline.get("metrics")), "requests") for repeat in valid]
+    known = sorted({count for count in counts if count is not None})
+    return Cell(" to ".join(map(plain, [known[0], known[-1]][: len(known)]))) if known else MISSING
 
 
 def _mean(valid: list[Repeat], path: str) -> float | None:

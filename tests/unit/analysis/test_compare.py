@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runbuilder import build_repeat, request
 
-from servemap.analysis.compare import compare
+from servemap.analysis.compare import TOO_FEW, compare
 from servemap.analysis.derive import derive_attempt
 from servemap.analysis.drift import drift
 from servemap.analysis.noise import Repeats, repeats
@@ -69,6 +69,33 @@ def test_repeats_that_are_alike_to_the_last_digit_do_not_resolve_less_than_1_per
     assert (tiny.floor_pct, tiny.decision, large.decision) == (1.0, "not resolved", "better")
 
 
+def test_an_interval_of_more_than_everything_says_nothing() -> None:
+    found = compare(repeats([100.0, 900.0, 200.0]), repeats([300.0, 350.0, 340.0]), True)
+    assert found is not None
+    assert (found.low_pct, found.high_pct) == (None, None)
+    assert (found.decision, found.reason) == ("not resolved", TOO_FEW)
+
+
+def test_a_loss_that_is_resolved_ends_at_everything() -> None:
+    found = compare(group(100.0, 0.01), group(5.0, 0.42), more_is_better=True)
+    assert found is not None and found.high_pct is not None
+    assert found.low_pct == -100.0
+    assert -100 < found.effect_pct < found.high_pct < 0
+    assert (found.decision, found.reason) == ("worse", "")
+
+
+def test_repeats_that_are_all_zero_have_a_spread_and_so_a_noise_floor() -> None:
+    """A cache that hits nothing any more: the CV is 0 / 0, the change is no matter of noise."""
+    found = compare(repeats([0.70, 0.75, 0.74]), repeats([0.0] * 3), more_is_better=True)
+    assert found is not None and found.floor_pct is not None
+    assert (found.effect_pct, found.low_pct, found.high_pct) == (-100.0, -100.0, -100.0)
+    assert 1 < found.floor_pct < 100
+    assert (found.decision, found.reason) == ("worse", "")
+    once = compare(repeats([0.7, 0.75]), repeats([0.0]), more_is_better=True)
+    assert once is not None
+    assert (once.decision, once.reason) == ("no noise floor", "a single repeat on one side")
+
+
 def test_nothing_is_said_without_a_figure() -> None:
     nothing = repeats([])
     assert compare(nothing, QUIET, True) is None
@@ -84,9 +111,11 @@ def test_a_decision_follows_from_effect_interval_and_floor(
     before: list[float], after: list[float], more: bool
 ) -> None:
     found = compare(repeats(before), repeats(after), more)
-    assert found is not None and found.low_pct is not None and found.high_pct is not None
-    assert found.low_pct <= found.effect_pct <= found.high_pct
-    assert found.floor_pct is not None and found.floor_pct >= 1
+    assert found is not None and found.floor_pct is not None and found.floor_pct >= 1
+    if found.low_pct is None or found.high_pct is None:
+        assert (found.reason, found.decision) == (TOO_FEW, "not resolved")
+        return
+    assert -100 <= found.low_pct <= found.effect_pct <= found.high_pct
     opposite = compare(repeats(before), repeats(after), not more)
     assert opposite is not None
     swapped = {"better": "worse", "worse": "better"}

@@ -2,6 +2,7 @@ import csv
 import json
 
 import pytest
+from campaignbuilder import build_mixed
 from runbuilder import build_repeat, request, write_json
 
 from servemap.analysis.derive import derive_attempt
@@ -194,11 +195,30 @@ def test_every_percentile_of_every_stream_is_in_a_table(tmp_path):
     summarize(run, plan({}, {"case": "never"}))
     rows = read_csv(run / "tables/percentiles.csv")
     assert {r["case"] for r in rows} == {"decode_c2"}
-    ttft = next(r for r in rows if (r["stream"], r["figure"]) == ("all", "ttft_s"))
+    ttft = next(r for r in rows if (r["stream"], r["figure"]) == ("measured", "ttft_s"))
     points = ["mean", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "max"]
     assert [float(ttft[name]) for name in points] == pytest.approx([0.05] * len(points))
     assert (ttft["n"], ttft["few_for_p99"], ttft["verdict"]) == ("4", "True", "valid")
-    assert {r["stream"] for r in rows} == {"all", "main"}
+    assert {r["stream"] for r in rows} == {"measured", "main"}
+
+
+def test_injected_requests_are_a_stream_beside_what_was_measured(tmp_path):
+    run = tmp_path / "run"
+    build_mixed(run, "baseline", 1.0)
+    summarize(run, plan({"case": "decode_with_long_prefill"}))
+    rows = read_csv(run / "tables/percentiles.csv")
+    counts = {
+        (r["segment"], r["stream"]): (r["n"], float(r["max"]))
+        for r in rows
+        if r["figure"] == "ttft_s"
+    }
+    assert counts == {
+        ("control", "measured"): ("16", pytest.approx(0.05)),
+        ("control", "background"): ("16", pytest.approx(0.05)),
+        ("injected", "measured"): ("16", pytest.approx(0.05)),
+        ("injected", "background"): ("16", pytest.approx(0.05)),
+        ("injected", "injected"): ("1", pytest.approx(0.35)),
+    }
 
 
 def test_nothing_planned_is_an_empty_summary(tmp_path):

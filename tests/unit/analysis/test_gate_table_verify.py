@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from servemap.analysis.gate import failures
+from servemap.analysis.gate import failures, said
 from servemap.analysis.table import result_table
 from servemap.analysis.verify import damaged_files
 from servemap.model.canon import file_sha256
@@ -102,6 +102,14 @@ def test_a_repeat_of_another_configuration_is_not_valid(tmp_path: Path) -> None:
 
 def cells(table: str) -> list[list[str]]:
     return [line.split() for line in table.splitlines()[2:]]
+
+
+def test_each_line_of_the_gate_says_whether_it_fails_it() -> None:
+    assert said(["v/c r1: not measured"], ["target ttft_p90_s <= 1: fail in v/c r1: 2"]) == [
+        "fails the gate: v/c r1: not measured",
+        "does not fail the gate: target ttft_p90_s <= 1: fail in v/c r1: 2",
+    ]
+    assert said([], []) == []
 
 
 def test_a_line_per_segment_and_no_figure_that_is_missing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from servemap.analysis.probes import FAILURES, outcome_of
 from servemap.analysis.search import Probe, check_search, search_figures
 from servemap.analysis.table import say_answer
 from servemap.analysis.verdict import Check, verdict
-from servemap.model.search import Judgement, Outcome
+from servemap.model.search import Judgement, Outcome, say_level
 
 CASE = {
     "over": "concurrency", "start": 1, "most": 64, "tolerance": 0, "max_probes": 16,
@@ -60,6 +60,15 @@ def test_without_a_valid_probe_nothing_is_known() -> None:
     assert (search["ended"], search["within_slo"]) == ("unknown", None)
     assert "nothing is known" in search["said"]
     assert say_answer(search) == "no level is known to meet the SLO"
+
+
+def test_a_rate_has_its_unit() -> None:
+    assert (say_level("concurrency", 24), say_level("rate", 2.5)) == (
+        "concurrency 24",
+        "rate 2.5 req/s",
+    )
+    search = found([probe(1, 4, "missed"), probe(2, 8, "met")], over="rate")
+    assert search["non_monotonic"] == ["rate 8 req/s met the SLO although 4 missed it"]
 
 
 def test_what_is_not_monotonic_is_said() -> None:

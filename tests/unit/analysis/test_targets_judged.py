@@ -110,6 +110,47 @@ def test_targets_of_repeats_are_a_table_and_those_of_the_gate_fail_it(tmp_path):
     assert len(others) == 3
 
 
+def test_repeats_that_say_the_same_are_one_line(tmp_path):
+    run = tmp_path / "run"
+    broken = [hits(i, status="failed" if i else "ok") for i in range(4)]
+    for repeat in (1, 2, 3):
+        measured(run, [hits(i) for i in range(4)], repeat=repeat)
+    rows = [{**ROW, "repeat": r, "targets": wanted("output_tps_p10 >= 2000")} for r in (1, 2, 3)]
+    fail = "target output_tps_p10 >= 2000: fail in baseline/decode_c2"
+    assert missed(run, rows)[1] == [f"{fail}, all 3 repeats: 133.3, 133.3, 133.3"]
+    measured(run, broken, repeat=2)
+    broken = fail.replace("fail", "not measured")
+    assert missed(run, rows)[1] == [
+        f"{fail} r1: 133.3",
+        f"{broken} r2: invalid: error_share",
+        f"{fail} r3: 133.3",
+    ]
+    never = [{**row, "case": "never"} for row in rows]
+    (line,) = missed(run, never)[1]
+    assert line.endswith("not measured in baseline/never, all 3 repeats: not run")
+
+
+def test_a_cell_that_was_not_measured_is_short(tmp_path):
+    run = tmp_path / "run"
+    long = "the server died: " + "; ".join(f"line {k} of its log" for k in range(40))
+    facts = {"status": "failed", "reasons": [long, long, f"{long}\n  where: n1"]}
+    measured(run, [hits(i) for i in range(4)], **facts)
+    (run / "run_manifest.json").write_text(json.dumps({"schema": 1}))
+    rows = [{**ROW, "targets": wanted("ttft_p90_s <= 5")}]
+    _, case = section(read_run(run, rows)).tables
+    assert case.rows[0][1].note == "not measured, failed: the server died"
+
+
+def test_requests_of_repeats_that_differ_are_a_range(tmp_path):
+    run = tmp_path / "run"
+    for repeat, count in ((1, 4), (2, 3), (3, 2)):
+        measured(run, [hits(i) for i in range(count)], repeat=repeat)
+    (run / "run_manifest.json").write_text(json.dumps({"schema": 1}))
+    rows = [{**ROW, "repeat": repeat} for repeat in (1, 2, 3)]
+    points = section(read_run(run, rows)).tables[0]
+    assert dict(zip(points.columns, points.rows[0], strict=True))["Requests"].text == "2 to 4"
+
+
 def test_the_reports_tables_have_the_form_of_the_studys(tmp_path):
     run = tmp_path / "run"
     measured(run, [hits(i) for i in range(4)])

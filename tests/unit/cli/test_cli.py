@@ -215,7 +215,8 @@ def test_table_gate_verify(servemap: Any, context: Context) -> None:
     assert "250" in said, "TTFT in ms"
     assert "not measured" in said
     code, said = servemap("gate")
-    assert (code, said) == (1, "baseline net: not measured\nfew/c r1: not measured\n")
+    lines = ["fails the gate: baseline net: not measured", "fails the gate: few/c r1: not measured"]
+    assert (code, said.splitlines()) == (1, lines)
     assert servemap("verify") == (0, "every raw file is as it was recorded\n")
     (folder / "attempts/001/raw/requests.jsonl").write_text("[]\n")
     code, said = servemap("verify")
@@ -441,13 +442,25 @@ def test_plan_refuses_a_run_of_other_nodes_with_the_words_of_a_real_run(
     assert servemap("plan", "--configfile", "c.yaml") == (1, f"error: {refused.value}\n")
 
 
+@pytest.mark.parametrize("options", [[], ["--partial"]])
+def test_the_report_tells_of_milestones(servemap: Any, options: list[str]) -> None:
+    phases = [{"id": "m1", "cases": ["c"], "variants": ["baseline"], "milestone": True}]
+    context = fake_context(FakeNode(), campaign(run="agree", phases=phases))
+    write_manifest(context.run_dir, context.plan.campaign, {"session": "s1"})
+    code, said = servemap("report", "agree", *options)
+    assert code == 0, said
+    written = context.run_dir / ("report/partial.md" if options else "report.md")
+    assert "Milestones missed: m1 missed in 1 of 1 cases" in written.read_text()
+    assert "missed (0 of 3 valid repeats)" in written.read_text()
+
+
 def test_gate_and_status_tell_of_baselines(servemap: Any, context: Context) -> None:
     record = context.run_dir / "baselines/net.json"
     assert "baselines: 0 of 1 measured\nbaseline net: not measured" in servemap("status")[1]
     reason = str(NodeError("no route to host", "n1 to n2", "see to the firewall"))
     write_json_atomic(record, {"status": "failed", "reasons": [reason]})
     wanted = "baseline net: failed: no route to host (n1 to n2); to do: see to the firewall"
-    assert wanted in servemap("gate")[1].splitlines()
+    assert f"fails the gate: {wanted}" in servemap("gate")[1].splitlines()
     write_json_atomic(record, {"status": "ok", "reasons": []})
     code, said = servemap("gate")
     assert (code, "baseline net" in said) == (1, False)

@@ -39,7 +39,8 @@ def test_rates_and_a_bound(tmp_path: Path) -> None:
         code, said, found = run(url, tmp_path / "out", *more)
     assert code == 0, said
     assert (found["ended"], found["within_slo"]["level"]) == ("probes", 20)
-    assert "at least rate 20 within SLO" in said
+    assert "at least rate 20 req/s within SLO" in said
+    assert "most throughput, of the levels probed: rate 20 req/s, probe-01" in said
 
 
 def test_a_server_that_is_not_there_ends_the_search(tmp_path: Path) -> None:

@@ -120,8 +120,10 @@ def check_what_is_shown(context: Context) -> None:
     render(context.run_dir, rows)
     report = (context.run_dir / "report.md").read_text()
     section = report[report.index("## Searches") :].partition("\n## ")[0]
-    for words in ("Most within SLO", "concurrency 5", "converged; missed at 6", "Most throughput",
-                  "Most without a failed request", "concurrency 8"):  # fmt: skip
+    for words in ("Most within SLO", "concurrency 5", "converged; missed at concurrency 6",
+                  "Most throughput, of the levels probed", "SLO: T",
+                  "Most without a failed request, of the levels probed",
+                  "concurrency 8"):  # fmt: skip
         assert words in section
     assert section.count("probe-0") >= 6 + 3
 

@@ -71,6 +71,7 @@ def test_the_error_stands_beside_the_results(copy):
 def test_an_error_that_is_not_small_is_flagged(copy):
     text = report(*copy, row(1), row(32, gap=2.0))
     assert "not small against" in part(text, "Cases")
+    assert "Both within 10 %" in part(text, "The load client's own error"), "what `no` answers"
     found = line(text, "decode_throughput_1k_to_1k_c16")
     assert (found[3], found[6], found[-1]) == ("c=32", "±2", "no")
 

@@ -8,6 +8,7 @@ from campaignbuilder import case_requests, telemetry, window_ms
 from runbuilder import build_repeat, write_json
 
 from servemap.analysis.derive import derive_attempt
+from servemap.analysis.repeats import Repeat
 from servemap.report import frontier
 from servemap.report.render import render
 from servemap.report.run import read_run
@@ -62,6 +63,25 @@ def test_a_point_that_was_not_measured_is_there_without_figures(tmp_path: Path) 
     rows = {row[1].text: [cell.text for cell in row[2:4]] for row in section.tables[0].rows}
     assert rows["1"] == ["0/1", "-"]
     assert rows["4"][0] == "1/1" and rows["4"][1] != "-"
+
+
+def test_a_searchs_answers_name_its_slo_and_what_they_are_of() -> None:
+    answer = {"probe": "probe-02", "level": 32.5, "slo_share": 1.0}
+    found = {"over": "rate", "slo": {"ttft_s": 2.0, "itl_p99_s": 0.05}, "slo_share": 0.995,
+             "within_slo": answer, "most_succeeded": answer, "most_throughput": None,
+             "said": "converged", "missed_at": 40.0}  # fmt: skip
+    repeat = Repeat("baseline", "s", 1, Path(), {}, {}, "ok", "valid", [])
+    within, succeeded, throughput = frontier._answer_rows(repeat, "baseline r1", found)
+    assert within[0].note == "SLO: TTFT <= 2 s, ITL P99 <= 0.05 s, of 99.5 % of the requests"
+    assert (within[3].text, within[8].text) == (
+        "rate 32.5 req/s",
+        "converged; missed at rate 40 req/s",
+    )
+    assert succeeded[2].text == "Most without a failed request, of the levels probed"
+    assert throughput[2].text == "Most throughput, of the levels probed"
+    assert throughput[3].text == "none"
+    (probe,) = frontier._probe_rows(repeat, "", {**found, "probes": [{**answer, "failed": 0}]})
+    assert probe[3].text == "rate 32.5 req/s"
 
 
 def test_a_damaged_curve_and_a_run_without_one_have_no_section(tmp_path: Path) -> None:

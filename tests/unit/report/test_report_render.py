@@ -270,7 +270,7 @@ def test_each_repeat_has_its_noise_within_the_run_and_drift_is_told(copy):
         for row in rows_of(markdown, "Repeats")
         if row[:3] == [escaped("decode_latency_1k_to_1k_c1"), "baseline", "1"]
     )
-    assert each[6].endswith("(over 10)")
+    assert each[6].endswith("(from 10, no upper end)")
     assert each[7].endswith("(2 to 3)")
     assert "(" not in each[8]
     assert "Drift: output tok/s of the last repeat against the first" in markdown
@@ -287,9 +287,75 @@ def test_interference(page):
     markdown, _ = page
     rows = rows_of(markdown, "Mixed interference")
     assert "10 → 13 (+30.00 %)" in rows[1]
-    assert [r[3] for r in rows if len(r) == 9] == [
+    assert [r[3] for r in rows if len(r) == 9 and "Succeeded" not in r and r[3] != "1"] == [
         "Gaps that", "overlaps injection", "steady", "overlaps injection", "steady",
     ]  # fmt: skip
+
+
+def test_the_injected_requests_have_their_own_latency(page):
+    """One of 350 ms to its first and only token; the steady stream's figures leave it out."""
+    markdown, _ = page
+    rows = rows_of(markdown, "Mixed interference")
+    head = next(r for r in rows if "Succeeded" in r)
+    own = [dict(zip(head, r, strict=True)) for r in rows if len(r) == len(head) and r[3] == "1"]
+    assert [r["Variant"] for r in own] == ["baseline r1", "ubatch-64 r1"]
+    for row in own:
+        assert (row["Requests"], row["Succeeded"], row["ISL mean"]) == ("1", "1", "64")
+        figures = ("TTFT P50 ms", "TTFT max ms", "E2E P50 ms", "E2E max ms")
+        assert {row[name] for name in figures} == {"350"}
+
+
+def asked_milestones(rows, cases, cv=0.03):
+    rule = {"phase": "m1", "repeats": 3, "cv": cv, "metric": "agg_output_tps"}
+    return [{**rule, "rows": [r for r in rows if r["case"] in cases]}]
+
+
+def test_a_milestone_that_was_missed_is_said_with_by_how_much(copy):
+    run, rows = copy
+    rows = [row for row in rows if row["variant"] == "baseline"]
+    assert "## Milestones" not in rendered(run, rows)[0], "none was asked for"
+    names = ("decode_latency_1k_to_1k_c1", "balanced_32k_to_1k_c8")
+    asked = asked_milestones(rows, names, cv=0.01)
+    markdown, _ = rendered(run, rows, milestones=asked)
+    found = {r[1]: r for r in rows_of(markdown, "Milestones")}
+    spread = found[escaped(names[0])]
+    assert spread[:6] == [
+        "m1",
+        escaped(names[0]),
+        "baseline",
+        "3/3",
+        "3",
+        escaped("agg_output_tps"),
+    ]
+    assert spread[7:] == [
+        "2.00 %", "1 %",
+        "missed (CV of agg\\_output\\_tps 2.00 %, limit 1 %: 1.00 points over)",
+    ]  # fmt: skip
+    assert found[escaped(names[1])][9] == "missed (1 of 3 valid repeats)"
+    summary = markdown.partition("## Summary")[2].partition("\n## ")[0]
+    assert "Milestones missed: m1 missed in 2 of 2 cases; see the section on them." in summary
+    met, _ = rendered(run, rows, milestones=asked_milestones(rows, names[:1]))
+    assert rows_of(met, "Milestones")[1][9] == "met"
+    assert "Milestones missed" not in met
+    assert {r[0]: r[1] for r in rows_of(met, "Summary") if len(r) == 2}["Milestones"] == "m1: met"
+
+
+def test_slo_and_weights_stand_where_their_figures_do(copy):
+    run, rows = copy
+    manifest = json.loads((run / "run_manifest.json").read_text())
+    assert "Weights of tokens" not in rendered(run, rows)[0]
+    manifest["campaign"]["slo"] = {"ttft_s": 2, "itl_p99_s": 0.05}
+    manifest["campaign"]["weights"] = {"uncached_input": 2.8, "cached_input": 0.56, "output": 16.8}
+    write_json(run / "run_manifest.json", manifest)
+    markdown, _ = rendered(run, rows)
+    slo, weights = (
+        "TTFT &lt;= 2 s, ITL P99 &lt;= 0.05 s",
+        "uncached input 2.8, cached input 0.56, output 16.8",
+    )
+    for title in ("Summary", "Fixed points and targets"):
+        section = markdown.partition(f"## {title}")[2].partition("\n## ")[0]
+        assert slo in section
+        assert weights in section
 
 
 def test_only_valid_cases_are_plotted(page):
@@ -680,7 +746,16 @@ def test_an_error_in_a_cell_has_its_place_and_remedy_once_in_the_second_line(cop
 def test_two_repeats_have_no_interval():
     row = {"a_mean": 10.0, "a_n": 2, "a_ci95_low": -117.0, "a_ci95_high": 137.0}
     assert repeats._mean_and_interval(row, "a") == ("10", "", "")
-    assert repeats._mean_and_interval({**row, "a_n": 3}, "a").note == "-117 to 137"
+    three = {**row, "a_n": 3}
+    assert repeats._mean_and_interval(three, "a").note == "too few repeats for this spread"
+    assert repeats._mean_and_interval({**three, "a_ci95_low": 7.0}, "a").note == "7 to 137"
+
+
+def test_an_interval_that_reaches_below_0_is_no_bar():
+    row = {"a_mean": 10.0, "a_n": 3, "a_ci95_low": 4.0, "a_ci95_high": 16.0}
+    wide = {**row, "a_ci95_low": -5.0, "a_ci95_high": 25.0}
+    assert plots._half_widths([row, wide], "a")["array"] == [6.0, None]
+    assert plots._half_widths([wide], "a")["visible"] is False
 
 
 def test_no_difference_says_when_before_and_when_after(copy):
