@@ -37,6 +37,7 @@ from servemap.model.load import read_yaml
 from servemap.model.replay import case_trace
 from servemap.model.resolve import resolved_case
 from servemap.model.results import RESULTS, run_dir
+from servemap.model.targets import with_present_names
 from servemap.report.render import render
 from servemap.scripting import say_os_error
 from servemap.server.context import Context
@@ -86,7 +87,7 @@ def run_context(folder: Path) -> Context:
         raise ResultsError(
             "the manifest cannot be read", str(folder / "run_manifest.json"), "run the campaign"
         )
-    return load_context(manifest["campaign"], traces=False)
+    return load_context(with_present_names(manifest["campaign"]), traces=False)
 
 
 @app.command()

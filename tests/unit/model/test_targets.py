@@ -82,7 +82,7 @@ def test_a_target_changes_no_measurement():
     ("targets", "said"),
     [
         ([{"target": "ttft_p90_s <= 5", "cases": ["none"]}], "no case 'none'"),
-        (["weighted_tps >= 8000"], "declares no weights"),
+        (["weighted_tok_s >= 8000"], "declares no weights"),
         (["slo_share >= 0.9"], "declares no slo"),
     ],
 )
