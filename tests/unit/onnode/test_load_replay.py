@@ -358,7 +358,7 @@ def test_a_fixed_window_does_not_repeat_a_replay(tmp_path):
         ("--trace {trace} --concurrency 1 --think compress", "--think-factor: goes with"),
         ("--trace {trace} --concurrency 1 --think-factor 0.5", "--think-factor: goes with"),
         ("--trace {trace} --concurrency 1 --think compress --think-factor 2", "--think-factor: 2"),
-        ("--trace {trace} --concurrency 0", "concurrency: 0"),
+        ("--trace {trace} --concurrency 0", "--concurrency: 0"),
         ("--trace {trace} --concurrency 1 --block-tokens 0", "--block-tokens: 0"),
         ("--trace {tmp}/none --concurrency 1", "cannot be read"),
     ],
