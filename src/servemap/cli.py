@@ -38,7 +38,7 @@ from servemap.model.replay import case_trace
 from servemap.model.resolve import resolved_case
 from servemap.model.results import RESULTS, run_dir
 from servemap.model.targets import with_present_names
-from servemap.report.render import render
+from servemap.report.render import outdated, render
 from servemap.scripting import say_os_error
 from servemap.server.context import Context
 from servemap.server.hold.leftover import left_running
@@ -227,16 +227,15 @@ def finish(run: str) -> None:
     repeats = state.planned_repeats(context)
     left = sum(row.runs for row in repeats)
     whole = folder / "report" / "index.html"
-    # Every attempt counts: Snakemake removes the meta.json of a repeat that was interrupted.
-    measured = folder.glob("cases/*/*/r*/attempts/*/meta.json")
-    newest = max((path.stat().st_mtime for path in measured), default=0.0)
-    if whole.exists() and whole.stat().st_mtime >= newest:
+    old_whole = outdated(folder)
+    if whole.exists() and not old_whole:
         for old in (folder / "report").glob("partial.*"):
             old.unlink()
         return
     render(folder, context.plan.rows(), partial=True)
     why = cli_show.unfinished(left, len(repeats), whole.exists())
-    print(f"{why}; so far: {folder}/report/partial.html")
+    beside = "; report.md and report/index.html are older" if old_whole and left else ""
+    print(f"{why}; so far: {folder}/report/partial.html{beside}")
 
 
 @app.command()

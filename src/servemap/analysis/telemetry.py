@@ -83,9 +83,7 @@ def _times_only(lines: list[JsonLine], _: float) -> Parsed:
     return Parsed([], times, [])
 
 
-def engine_cache_hits(
-    rows: Iterable[AlignedRow], segments: Sequence[Segment]
-) -> EngineHits | None:
+def engine_cache_hits(rows: Iterable[AlignedRow], segments: Sequence[Segment]) -> EngineHits | None:
     """Return cached over all prompt tokens as the engine counted them inside the segments.
 
     Only what lies between two scrapes inside a segment is counted, so that no warm-up is in it; a

@@ -233,7 +233,9 @@ def _check_targets(campaign: Campaign) -> None:
                     f"{where} and targets.{first}",
                     "leave one of the two out",
                 )
-        needs = {"weighted_tok_s": "weights", "goodput_req_s": "slo", "slo_share": "slo"}.get(figure)
+        needs = {"weighted_tok_s": "weights", "goodput_req_s": "slo", "slo_share": "slo"}.get(
+            figure
+        )
         given = {"weights": campaign.weights is not None, "slo": bool(campaign.slo.model_dump())}
         if needs is not None and not given[needs]:
             raise ConfigError(

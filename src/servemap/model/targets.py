@@ -86,7 +86,7 @@ def with_present_names(campaign: dict[str, Any]) -> dict[str, Any]:
 
     def present(target: Any) -> Any:
         if isinstance(target, dict):
-            return {**target, "target": present(target.get("target"))}
+            return {k: present(v) if k == "target" else v for k, v in target.items()}
         if not isinstance(target, str):
             return target
         return former.sub(lambda found: str(_table()["formerly"][found[1]]), target)

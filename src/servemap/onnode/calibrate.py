@@ -41,7 +41,9 @@ SPARE_S = 60
 
 def main(argv: List[str]) -> int:
     """Run the command; 0, or 1 where a point failed, 2 on refused input."""
-    parser = argparse.ArgumentParser(prog="servemap calibrate", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="servemap calibrate", description=__doc__, allow_abbrev=False
+    )
     add = parser.add_argument
     add("--out", required=True, metavar="DIR", help="folder for calibration.json and raw files")
     add("--concurrency", default="1,16,64", metavar="C,..", help="streams (1,16,64)")
