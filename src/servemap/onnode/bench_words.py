@@ -26,7 +26,7 @@ BENCH = {
 
 CALIBRATE = {
     r"(.*\.)?osl": "tokens",
-    r"(.*\.)?(?:warmup\.)?num_prompts": "waves",
+    r"(.*\.)?num_prompts": "waves",
     r"(.*\.)?concurrency": "concurrency",
     r"answer\.gap_ms.*": "gap-ms",
 }
