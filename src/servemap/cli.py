@@ -37,7 +37,8 @@ from servemap.model.load import read_yaml
 from servemap.model.replay import case_trace
 from servemap.model.resolve import resolved_case
 from servemap.model.results import RESULTS, run_dir
-from servemap.report.render import render
+from servemap.model.targets import with_present_names
+from servemap.report.render import outdated, render
 from servemap.scripting import say_os_error
 from servemap.server.context import Context
 from servemap.server.hold.leftover import left_running
@@ -86,7 +87,7 @@ def run_context(folder: Path) -> Context:
         raise ResultsError(
             "the manifest cannot be read", str(folder / "run_manifest.json"), "run the campaign"
         )
-    return load_context(manifest["campaign"], traces=False)
+    return load_context(with_present_names(manifest["campaign"]), traces=False)
 
 
 @app.command()
@@ -227,16 +228,15 @@ def finish(run: str) -> None:
     repeats = state.planned_repeats(context)
     left = sum(row.runs for row in repeats)
     whole = folder / "report" / "index.html"
-    # Every attempt counts: Snakemake removes the meta.json of a repeat that was interrupted.
-    measured = folder.glob("cases/*/*/r*/attempts/*/meta.json")
-    newest = max((path.stat().st_mtime for path in measured), default=0.0)
-    if whole.exists() and whole.stat().st_mtime >= newest:
+    old_whole = outdated(folder)
+    if whole.exists() and not old_whole:
         for old in (folder / "report").glob("partial.*"):
             old.unlink()
         return
     render(folder, context.plan.rows(), partial=True, milestones=context.plan.milestones())
     why = cli_show.unfinished(left, len(repeats), whole.exists())
-    print(f"{why}; so far: {folder}/report/partial.html")
+    beside = "; report.md and report/index.html are older" if old_whole and left else ""
+    print(f"{why}; so far: {folder}/report/partial.html{beside}")
 
 
 @app.command()

@@ -25,7 +25,12 @@ def curve(argv: Sequence[str], client: Callable[[list[str]], int]) -> int:
     Raises:
         ConfigError: options that do not go together, or levels that are none.
     """
-    parser = argparse.ArgumentParser(prog="bench", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="servemap bench --curve",
+        description="Run the load once at each of some concurrencies. Other options are those of "
+        "`servemap bench`.",
+        allow_abbrev=False,
+    )
     parser.add_argument(OPTION, required=True, metavar="N,...", help="requests in flight")
     parser.add_argument("--out", required=True, metavar="DIR", help="for a folder cN each")
     options, rest = parser.parse_known_args(argv)

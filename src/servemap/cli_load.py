@@ -5,6 +5,7 @@ from typing import Any
 
 import typer
 
+from servemap.model.errors import ConfigError
 from servemap.model.load import read_yaml
 from servemap.onnode.calibrate import main as measure_error
 from servemap.onnode.reference import main as serve
@@ -21,4 +22,8 @@ def calibrate(context: typer.Context) -> None:
 
 
 def _read(path: str) -> Any:
-    return read_yaml(Path(path))
+    try:
+        return read_yaml(Path(path))
+    except ConfigError as error:
+        remedy = "give --script the path of a script (docs/workloads.md, The reference server)"
+        raise ConfigError(error.what, error.where, remedy) from error

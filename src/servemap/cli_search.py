@@ -103,8 +103,18 @@ def _case(options: dict[str, Any]) -> dict[str, Any]:
         case = SearchCase.model_validate({**keys, **given, "slo": _slo(given["slo"])})
     except ValidationError as error:
         _, line, _ = say_problems(error.errors(), "search.")[0]
-        raise ConfigError(line, _WHERE, "see servemap bench --search --help") from error
+        raise ConfigError(_by_option(line), _WHERE, "see servemap bench --search --help") from error
     return case.model_dump(mode="json")
+
+
+def _by_option(line: str) -> str:
+    """Return an error of a case with the option in the place of its key."""
+    key, _, said = line.partition(": ")
+    _, *names = key.split(".")
+    if not names:
+        return said
+    option = {"min_window_s": "min-window", "over": "search"}.get(names[0], names[0])
+    return " ".join(["--" + option.replace("_", "-"), *names[1:]]) + f": {said}"
 
 
 def _slo(text: str) -> dict[str, Any]:
@@ -114,9 +124,9 @@ def _slo(text: str) -> dict[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="bench --search",
+        prog="servemap bench --search",
         description="Find the largest concurrency or rate that meets an SLO, by doubling and "
-        "bisection. Other options are those of `bench`.",
+        "bisection. Other options are those of `servemap bench`.",
         allow_abbrev=False,
         argument_default=None,
     )

@@ -115,7 +115,7 @@ def replay_line(name: str, trace: Trace, concurrency: int | None) -> str:
     stream = {"requests": rows, "concurrency": concurrency}
     reused = planned_reuse(in_order(stream), trace.block_tokens)
     given, asked = (sum(row[key] for row in rows) for key in ("isl", "osl"))
-    parts = [f"{len(rows)} requests of a {trace.form} trace"]
+    parts = [f"{len(rows)} requests of a trace (form {trace.form})"]
     if trace.left_out:
         parts.append(f"{trace.left_out} left out that had failed")
     if names:

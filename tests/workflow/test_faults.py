@@ -347,6 +347,8 @@ def test_stop_after_case(fresh: Project) -> None:
     record = meta(fresh, "baseline", "decode")
     assert (record["status"], record["cause"]) == ("not_run", "stop")
     assert "lunch" in record["reasons"][0]
+    assert (fresh.results / "report.md").exists(), "it ended in good order"
+    assert not list((fresh.results / "report").glob("partial.*"))
     run = fresh.snakemake()
     assert run.cases == ["baseline/decode/r1"]
     assert meta(fresh, "baseline", "decode")["status"] == "ok"

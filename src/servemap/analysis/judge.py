@@ -18,7 +18,7 @@ from servemap.analysis.checks.server import (
 )
 from servemap.analysis.load_records import LoadRecords
 from servemap.analysis.replay import check_reuse, replay_stream, shares
-from servemap.analysis.telemetry import Telemetry, engine_cache_hit_rate
+from servemap.analysis.telemetry import Telemetry, engine_cache_hits
 from servemap.analysis.verdict import Check
 from servemap.parsers.values import mapping, sequence, text
 from servemap.telemetry.align import Segment
@@ -40,7 +40,7 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
     meta, load, segments = evidence.meta, evidence.load, evidence.segments
     rows, telemetry = evidence.found.requests.rows, evidence.telemetry
     clock, collectors = mapping(meta.get("clock")), mapping(meta.get("collectors"))
-    hit_rate = engine_cache_hit_rate(telemetry.rows)
+    hits = engine_cache_hits(telemetry.rows, segments)
     fixed = mapping(load.get("request")).get("ignore_eos") is True
     case = mapping(mapping(meta.get("spec")).get("case"))
     planned = cache_planned(case) or shares(replay_stream(load))
@@ -48,13 +48,13 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
     return [
         check_attempt(meta),
         Check("segments", len(segments), 1, len(segments) > 0),
-        *check_requests(rows, evidence.found.sent, fixed, planned, hit_rate, limits),
+        *check_requests(rows, evidence.found.sent, fixed, planned, hits, limits),
         *check_client(evidence.client, rows, limits),
         *evidence.found.checks,
         *check_schedule(load, rows, limits),
         *check_in_flight(load, segments, rows, engine_in_flight(telemetry.rows), limits),
-        *check_prefix(load, rows, hit_rate, limits),
-        *check_reuse(load, rows, hit_rate, limits),
+        *check_prefix(load, rows, hits, limits),
+        *check_reuse(load, rows, hits, limits),
         *check_identity(telemetry.marks, segments),
         *check_preemptions(telemetry.marks, segments, measured, limits),
         *check_stalled(telemetry.rows, limits),

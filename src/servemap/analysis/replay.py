@@ -9,7 +9,7 @@ their prefill had ended when it was sent (`least`).
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from servemap.analysis.checks.cache import cached_share
+from servemap.analysis.checks.cache import EngineHits, cached_share, reached
 from servemap.analysis.requests import Request
 from servemap.analysis.stats import distribution
 from servemap.analysis.verdict import Check
@@ -159,7 +159,7 @@ def planned_reuse(rows: Sequence[dict[str, Any]], block_tokens: int) -> float:
 def check_reuse(
     load: dict[str, Any],
     requests: Sequence[Request],
-    engine_cache_hits: float | None,
+    engine: EngineHits | None,
     limits: dict[str, float],
 ) -> list[Check]:
     """Check that a replay found in the cache what its trace says; no check for other loads.
@@ -170,7 +170,7 @@ def check_reuse(
     Args:
         load: the client's specification (load.json).
         requests: the measured requests, with the cached tokens that usage told.
-        engine_cache_hits: the engine's own hit rate, for servers whose usage does not tell.
+        engine: what its counters say, for servers whose usage does not tell.
         limits: limits by name.
     """
     stream = replay_stream(load)
@@ -180,14 +180,11 @@ def check_reuse(
     can = reusable(stream, requests)
     if can is None:
         return [Check(name, None, limit, None, "no request succeeded")]
-    told = cached_share([r for r in requests if r.status == "ok"])
-    reached = engine_cache_hits if told is None else told
-    span = f"{can.least:.1%} to {can.most:.1%} of the input came before"
-    if reached is None:
-        return [Check(name, None, limit, None, f"{span}; the server does not report cached tokens")]
-    miss = max(can.least - reached, reached - can.most, 0.0)
-    engine = "" if engine_cache_hits is None else f", by its counters {engine_cache_hits:.1%}"
-    note = f"{span}, {reached:.1%} reached{engine}"
+    share, said = reached(cached_share([r for r in requests if r.status == "ok"]), engine)
+    note = f"{can.least:.1%} to {can.most:.1%} of the input came before, {said}"
+    if share is None:
+        return [Check(name, None, limit, None, note)]
+    miss = max(can.least - share, share - can.most, 0.0)
     return [Check(name, miss, limit, miss <= limit, note)]
 
 

@@ -81,7 +81,7 @@ def write_telemetry(path: Path, rows: Sequence[AlignedRow], attempt: int | None)
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    columns = list(zip(*rows, strict=True))[: len(schema)] if rows else [()] * len(schema)
     arrays = [column(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 

@@ -1,9 +1,10 @@
 """Raw telemetry of one attempt to aligned rows and coverage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from servemap.analysis.checks.cache import EngineHits
 from servemap.analysis.server_marks import Marks, process_marks, root_pids, scrape_marks
 from servemap.parsers.jsonl import JsonLine, read_jsonl
 from servemap.parsers.proc import parse_proc, process_names
@@ -93,18 +94,25 @@ def _times_only(lines: list[JsonLine], _: float) -> Parsed:
     return Parsed([], times, [])
 
 
-def engine_cache_hit_rate(rows: list[AlignedRow]) -> float | None:
+def engine_cache_hits(rows: Iterable[AlignedRow], segments: Sequence[Segment]) -> EngineHits | None:
     """Return cached over all prompt tokens as the engine counted them inside the segments.
 
-    None where no engine's counters are there or no prompt token passed.
+    Only what lies between two scrapes inside a segment is counted, so that no warm-up is in it; a
+    prompt at a segment's edge may not be, either. None where no engine's counters are there or no
+    prompt token passed.
     """
-    totals: dict[str, float] = {}
+    counts: dict[str, float] = {}
+    covered: dict[tuple[str, str], int] = {}
     for row in rows:
-        if row.inside and row.unit == "per_s":
-            totals[row.metric] = totals.get(row.metric, 0.0) + row.value
+        if row.inside and row.unit == "per_s" and row.from_ns is not None:
+            length = row.t_ns - row.from_ns
+            counts[row.metric] = counts.get(row.metric, 0.0) + row.value * length
+            series = row.metric, f"{row.node} {row.entity}"
+            covered[series] = covered.get(series, 0) + length
     for names in engine_metrics().values():
-        # Samples are evenly spaced, so the ratio of summed rates is the ratio of the counts.
-        queries = sum(totals.get(name, 0.0) for name in names.cache_queries)
-        if names.cache_hits in totals and queries > 0:
-            return totals[names.cache_hits] / queries
+        queries = sum(counts.get(name, 0.0) for name in names.cache_queries)
+        if names.cache_hits in counts and queries > 0:
+            seen = max(length for (name, _), length in covered.items() if name == names.cache_hits)
+            window_s = sum(segment.duration_s for segment in segments)
+            return EngineHits(counts[names.cache_hits] / queries, seen / 1e9, window_s)
     return None

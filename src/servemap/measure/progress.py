@@ -3,6 +3,7 @@
 from typing import Any
 
 from servemap.measure.job import Job
+from servemap.model.calibration import say_status
 from servemap.model.errors import parts
 from servemap.model.plan import Plan
 from servemap.parsers.values import sequence
@@ -25,10 +26,8 @@ def case_line(plan: Plan, job: Job, meta: dict[str, Any]) -> str:
 
 
 def calibration_line(record: dict[str, Any]) -> str:
-    """Return `calibration on NODE: ok, 2 of 3 points usable` for one that was just measured."""
+    """Return `calibration on NODE: ok, 3 of 3 points usable` for one that was just measured."""
     rows = [row for row in sequence(record.get("rows")) if isinstance(row, dict)]
-    usable = sum(row.get("status") == "ok" for row in rows)
-    detail = f", {usable} of {len(rows)} points usable" if rows else ""
     reasons = [parts(str(reason)).line for reason in sequence(record.get("reasons"))]
     reasons += [
         f"{row.get('concurrency')} in flight: {row.get('reason')}"
@@ -37,7 +36,7 @@ def calibration_line(record: dict[str, Any]) -> str:
     ]
     reason = f": {reasons[0]}" if reasons else ""
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"calibration on {record.get('node')}: {record.get('status')}{detail}{reason}{more}"
+    return f"calibration on {record.get('node')}: {say_status(record)}{reason}{more}"
 
 
 def baseline_line(record: dict[str, Any]) -> str:

@@ -112,11 +112,13 @@ def _expected_durations(context: Context, past: dict[str, float]) -> dict[str, f
 
     The past comes first, then what the campaign says, then the case's window. A case of which
     nothing is known is guessed as the median of the measured ones, else of all that are known.
+    Searches (bounded by max_s) and replays (as long as their trace) tell nothing of other cases.
     """
     cases = context.plan.cases
     per_k = context.plan.campaign.scale.tokens_per_k
     known = {name: past.get(name) or _declared_s(case, per_k) for name, case in cases.items()}
-    others = [past[name] for name in cases if name in past] or [s for s in known.values() if s]
+    alike = [name for name, case in cases.items() if not isinstance(case, SearchCase | ReplayCase)]
+    others = [past[name] for name in alike if name in past] or [s for n in alike if (s := known[n])]
     guess = statistics.median(others) if others else DEFAULT_CASE_S
     return {name: seconds or guess for name, seconds in known.items()}
 

@@ -1,6 +1,7 @@
 """The numbers of requests in flight at which the load client's own error is measured."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from servemap.model.cases import CaseSpec, MixedCase, SearchCase
 from servemap.model.clients import OWN
@@ -19,6 +20,17 @@ def streams(cases: Iterable[CaseSpec]) -> list[int]:
     """
     found = {count for case in cases for count in _of(case)}
     return sorted(count for count in found if count <= MOST)
+
+
+def say_status(record: Mapping[str, Any]) -> str:
+    """Return how a calibration ended: `ok` only where every point can be used."""
+    rows = [row for row in record.get("rows") or [] if isinstance(row, dict)]
+    usable = sum(row.get("status") == "ok" for row in rows)
+    status = str(record.get("status") or "of no known status")
+    if not rows:
+        return status
+    whole = f"{usable} of {len(rows)} points usable"
+    return whole if status == "ok" and usable < len(rows) else f"{status}, {whole}"
 
 
 def _of(case: CaseSpec) -> set[int]:

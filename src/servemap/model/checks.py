@@ -19,7 +19,7 @@ from servemap.model.grids import variants_of
 from servemap.model.replay import check_trace
 from servemap.model.resolve import changed_keys, variant_server
 from servemap.model.steps import covers
-from servemap.model.targets import parse_target
+from servemap.model.targets import Wanted, parse_target
 
 RESERVED_NAMES = frozenset(
     {
@@ -218,12 +218,24 @@ def _check_slo(campaign: Campaign, case: SearchCase) -> None:
 
 def _check_targets(campaign: Campaign) -> None:
     cases = [*(case.id for case in cases_of(campaign)), *curves_of(campaign)]
+    before: dict[tuple[Wanted, str], int] = {}
     for number, target in enumerate(campaign.targets):
         where = f"targets.{number}"
         for name in target.cases:
             known(name, cases, f"{where}.cases", "case")
-        figure = parse_target(target.target).figure.name
-        needs = {"weighted_tps": "weights", "goodput_rps": "slo", "slo_share": "slo"}.get(figure)
+        wanted = parse_target(target.target)
+        figure = wanted.figure.name
+        for name in target.cases or cases:
+            first = before.setdefault((wanted, name), number)
+            if first != number:
+                raise ConfigError(
+                    f"{target.target!r} stands for case {name!r} already",
+                    f"{where} and targets.{first}",
+                    "leave one of the two out",
+                )
+        needs = {"weighted_tok_s": "weights", "goodput_req_s": "slo", "slo_share": "slo"}.get(
+            figure
+        )
         given = {"weights": campaign.weights is not None, "slo": bool(campaign.slo.model_dump())}
         if needs is not None and not given[needs]:
             raise ConfigError(

@@ -20,7 +20,7 @@ def case_trace(case: ReplayCase, per_k: int) -> Trace:
     """Return the requests that a replay case sends.
 
     Raises:
-        ConfigError: names the file, the line and the remedy.
+        ConfigError: names the case, the file, the line and the remedy.
     """
     caps = Caps(
         None if case.isl_cap is None else tokens(case.isl_cap, per_k),
@@ -31,7 +31,11 @@ def case_trace(case: ReplayCase, per_k: int) -> Trace:
         case.pause_factor,
         case.block_tokens,
     )
-    return _read(case.trace, caps)
+    try:
+        return _read(case.trace, caps)
+    except ConfigError as error:
+        where = f"cases.{case.id}.trace: {error.where}"
+        raise ConfigError(error.what, where, error.remedy) from error
 
 
 @cache

@@ -28,6 +28,25 @@ def named(path: Sequence[Any], data: Any) -> list[str]:
     return found
 
 
+def given_steps(path: Sequence[Any], data: Any, missing: bool) -> list[Any]:
+    """Return a location without the names of types that pydantic tried there.
+
+    Args:
+        path: keys and positions from the top of `data`, and names of types of unions.
+        data: what the location is in, as it was given.
+        missing: the last step is a key that is not there.
+    """
+    found = []
+    for number, step in enumerate(path):
+        below = _below(data, step)
+        here = isinstance(data, dict) and step in data
+        here = here or (isinstance(data, list) and isinstance(step, int))
+        if here or (missing and number == len(path) - 1):
+            found.append(step)
+            data = below
+    return found
+
+
 def _below(data: Any, step: Any) -> Any:
     try:
         return data[step] if isinstance(data, dict | list) else None

@@ -41,10 +41,16 @@ class Wanted(NamedTuple):
 
 
 @cache
-def figures() -> dict[str, Figure]:
-    """Return the figures of target_figures.yaml by name."""
+def _table() -> dict[str, Any]:
     file = resources.files("servemap.model").joinpath("target_figures.yaml")
     table: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return table
+
+
+@cache
+def figures() -> dict[str, Figure]:
+    """Return the figures of target_figures.yaml by name."""
+    table = _table()
     found = {
         name: Figure(name, row["path"], row["unit"], row["title"])
         for name, row in table["figures"].items()
@@ -72,6 +78,23 @@ def parse_target(text: str) -> Wanted:
     if figure.unit == "share" and limit > 1:
         raise ValueError(f"{figure.name} is a share of one: 0.99, not 99")
     return Wanted(figure, found["sign"], limit)
+
+
+def with_present_names(campaign: dict[str, Any]) -> dict[str, Any]:
+    """Return the campaign of an earlier run's record with the present names of figures."""
+    former = re.compile(rf"^\s*({'|'.join(_table()['formerly'])})(?=\s*[<>])")
+
+    def present(target: Any) -> Any:
+        if isinstance(target, dict):
+            return {k: present(v) if k == "target" else v for k, v in target.items()}
+        if not isinstance(target, str):
+            return target
+        return former.sub(lambda found: str(_table()["formerly"][found[1]]), target)
+
+    targets = campaign.get("targets")
+    if not isinstance(targets, list):
+        return campaign
+    return {**campaign, "targets": [present(target) for target in targets]}
 
 
 def _checked(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from servemap.model.secret_names import is_secret_option
-from servemap.model.spelling import meant, named
+from servemap.model.spelling import given_steps, meant, named
 
 REMEDIES = {
     "extra_forbidden": "remove the key or mend its spelling; config/README.md lists all keys",
@@ -22,7 +22,6 @@ _UNIONS = {
 }
 """Free-form mappings below `server` whose values may have several types."""
 
-_KINDS = ("fixed", "rate", "chat", "tools", "prefix", "mixed", "curve", "search")
 _SHOULD = re.compile(r"^(?:Input|String|Value|List|Dictionary|Tuple) should ")
 _AFTER = re.compile(r" after validation, not (\d+)$")
 
@@ -41,6 +40,7 @@ def say_problem(problem: Any) -> str:
     if kind in ("model_type", "dict_type"):
         return "must be a mapping of keys to values"
     text = _SHOULD.sub("must ", problem["msg"].removeprefix("Value error, "))
+    text = text.partition(", unable to")[0]
     return _AFTER.sub(r", not \1", text)
 
 
@@ -59,31 +59,45 @@ def say_problems(
         model: what it was checked by, which knows the keys that may have been meant.
     """
     found: dict[str, tuple[str, str, str]] = {}
+    tried: dict[str, list[str]] = {}
     for problem in problems:
         kind = problem["type"]
         steps = [part for part in problem["loc"] if part != "[key]"]
-        location = named(steps, data)
+        kept = steps if data is None else given_steps(steps, data, kind == "missing")
+        location = named(kept, data)
         remedy = REMEDIES.get(kind, OTHER_REMEDY)
         if kind == "extra_forbidden" and model is not None and (key := meant(steps, model)):
             remedy = f"did you mean {key}? config/README.md lists all keys"
-        path = [*prefix.split(".")[:-1], *location]
+        above = prefix.split(".")[:-1]
+        path, typed = [*above, *location], [*above, *named(steps, data)]
         value, said = problem["input"], say_problem(problem)
-        if path[0] == "server" and len(path) > 3 and path[1] in _UNIONS:
+        if typed[0] == "server" and len(typed) > 3 and typed[1] in _UNIONS:
             # One error for each type that it might have been.
-            path, said = path[:3], _UNIONS[path[1]]
+            path, said = typed[:3], _UNIONS[typed[1]]
             kind, remedy = "union", OTHER_REMEDY
-        if len(path) > 6 and path[0] == "grids" and path[4] == "values":
-            path, said = path[:6], _UNIONS["args"] + ", or null"
+        if len(typed) > 6 and typed[0] == "grids" and typed[4] == "values":
+            path, said = typed[:6], _UNIONS["args"] + ", or null"
             kind, remedy = "union", OTHER_REMEDY
-        if len(path) > 2 and path[0] == "cases" and path[2] in _KINDS:
-            del path[2]  # pydantic puts the kind of a case between its number and its key
         if kind == "union_tag_invalid":
             path, value = [*path, "kind"], problem["ctx"]["tag"]
         key = ".".join(path)
-        hidden = kind in ("missing", "union") or is_secret_option(path[-1], value)
+        if kind != "union" and kept != steps and steps[-1] not in kept[-1:]:
+            # What one of the types that a value may have says of the value itself.
+            words = tried.setdefault(key, [])
+            words.append(said.removeprefix("must be "))
+            if len(words) > 1:
+                said = f"must be {' or '.join(dict.fromkeys(words))}"
+                del found[key]
+        rule = kind == "value_error" and isinstance(value, dict)  # of several keys together
+        hidden = rule or kind in ("missing", "union") or is_secret_option(path[-1], value)
         shown = "" if hidden else f" (value: {_short(value)})"
         found.setdefault(key, (key, f"{key}: {said}{shown}", remedy))
-    return list(found.values())
+    # Of a mapping that has a key at fault, no other type was meant.
+    return [
+        line
+        for key, line in found.items()
+        if key not in tried or not any(other.startswith(f"{key}.") for other in found)
+    ]
 
 
 def _short(value: Any) -> str:

@@ -10,17 +10,19 @@ import sys
 from typing import List, Optional
 
 from .bench_options import option_parser, read_options
+from .bench_words import BENCH, by_option
 from .checked import SpecError
 from .load_output import WriteError, write_json
 from .load_prompts import parse_target
 from .load_run import Run
-from .load_summary import say_no_success, summary_lines, vocab_hint
+from .load_summary import say_no_success, summary_lines, trace_line, vocab_hint
 
 
 def main(argv: List[str]) -> int:
     """Run the command; returns its exit code."""
     options = vars(option_parser().parse_args(argv))
     out = options.pop("out")
+    names = {} if "spec" in options else BENCH
     try:
         own_vocab = "vocab" in options or "spec" in options
         spec, own = read_options(options)
@@ -32,11 +34,13 @@ def main(argv: List[str]) -> int:
         run = Run(spec, target, api_key, out)
         run.execute()
     except SpecError as error:
-        return _complain(str(error), 2)
+        return _complain(str(by_option(error, names)), 2)
     except WriteError as error:
         return _complain(f"results not written: {error}", 3)
     try:
-        print("\n".join(summary_lines(run.found, run.errors, run.client, run.lags_s)), flush=True)
+        lines = [] if own is None else trace_line(own)
+        lines += summary_lines(run.found, run.errors, run.client, run.lags_s)
+        print("\n".join(lines), flush=True)
     except BrokenPipeError:
         # Nobody reads the summary any more; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,8 +17,11 @@ LONGEST_S = 9_999_999.0
 def option_parser() -> argparse.ArgumentParser:
     """Return the parser of the command's options; what was not given is not there."""
     parser = argparse.ArgumentParser(
-        prog="bench",
+        prog="servemap bench",
         description="Send streaming completions to an OpenAI-compatible server and record them.",
+        epilog="--curve 1,4,16 runs it at each of these concurrencies, into a folder each. "
+        "--search runs it again and again, for the largest concurrency or rate that meets an SLO: "
+        "servemap bench --search --help.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
@@ -88,6 +91,9 @@ def spec_from_options(options: Dict[str, Any]) -> Dict[str, Any]:
     warmup = options.get("warmup", concurrency)
     shape = {"isl": options.get("isl", 128), "osl": options.get("osl", 128)}
     if "prefix_share" in options:
+        if not 0 <= options["prefix_share"] < 1:
+            given = options["prefix_share"]
+            raise SpecError(f"--prefix-share: {given} is refused: give a share from 0 to below 1")
         # The warm-up has the same prefix, so that it is there when the window begins.
         shape["prefix_tokens"] = round(options["prefix_share"] * shape["isl"])
     stream = {"name": "main", "kind": "closed", **shape, "concurrency": concurrency}
@@ -231,6 +237,8 @@ def _check_loop(options: Dict[str, Any]) -> None:
                 raise SpecError(
                     f"--{name.replace('_', '-')}: does not go with --{kind}; remove one"
                 )
+    if ("burstiness" in options) != (options.get("arrivals") == "gamma"):
+        raise SpecError("--burstiness: goes with --arrivals gamma, and only with that")
 
 
 def _vocab(text: str) -> List[int]:

@@ -15,6 +15,7 @@ import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 from .bench_options import spec_from_options
+from .bench_words import CALIBRATE, by_option
 from .checked import SpecError
 from .load_output import WriteError, write_json
 from .load_prompts import parse_target
@@ -40,7 +41,9 @@ SPARE_S = 60
 
 def main(argv: List[str]) -> int:
     """Run the command; 0, or 1 where a point failed, 2 on refused input."""
-    parser = argparse.ArgumentParser(prog="calibrate", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="servemap calibrate", description=__doc__, allow_abbrev=False
+    )
     add = parser.add_argument
     add("--out", required=True, metavar="DIR", help="folder for calibration.json and raw files")
     add("--concurrency", default="1,16,64", metavar="C,..", help="streams (1,16,64)")
@@ -61,7 +64,7 @@ def main(argv: List[str]) -> int:
     except FileExistsError:
         return _complain(f"--out: {options.out} exists; name another folder", 2)
     except SpecError as error:
-        return _complain(str(error), 2)
+        return _complain(str(by_option(error, CALIBRATE)), 2)
     except (WriteError, OSError) as error:
         return _complain(str(error), 1)
     failed = [str(row["reason"]) for row in rows if row["status"] == "failed"]

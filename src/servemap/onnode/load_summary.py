@@ -18,11 +18,14 @@ class Figures(NamedTuple):
     tpot_s: Optional[float]
     e2e_s: float
     output_tokens: int
+    input_tokens: Optional[int] = None
+    cached_tokens: Optional[int] = None
 
 
 def figures(record: Dict[str, Any]) -> Optional[Figures]:
     """Take the figures of a good record whose output the server counted."""
-    produced = (record["usage"] or {}).get("completion_tokens")
+    usage = record["usage"] or {}
+    produced = usage.get("completion_tokens")
     if record["status"] != "ok" or not produced:
         return None
     kinds: str = record["kinds"]
@@ -32,7 +35,8 @@ def figures(record: Dict[str, Any]) -> Optional[Figures]:
     first, sent, last = record["t_ns"][index], record["sent_ns"], record["last_ns"]
     tpot = (last - first) / 1e9 / (produced - 1) if produced > 1 else None
     times = ((first - sent) / 1e9, tpot, (last - sent) / 1e9)
-    return Figures(record["segment"], record["stream"], *times, produced)
+    given, cached = usage.get("prompt_tokens"), usage.get("cached_tokens")
+    return Figures(record["segment"], record["stream"], *times, produced, given, cached)
 
 
 def percentile(values: List[float], share: float) -> float:
@@ -86,10 +90,33 @@ def summary_lines(
         lines += _stream_lines(own, window_s)
     if not parts:
         lines += _stream_lines([], 0.0)
+    lines += _client_lines(client)
     if lags_s:
         middle, most = percentile(lags_s, 0.5) * 1e3, max(lags_s) * 1e3
         lines.append(f"schedule  sent p50 {middle:.2f} ms, at most {most:.2f} ms after it was due")
     return lines
+
+
+def trace_line(load: Dict[str, Any]) -> List[str]:
+    """Return what of a trace is replayed; no line for a load without one."""
+    for stream in load["segments"][0]["streams"]:
+        if stream["kind"] == "replay":
+            about = stream["trace"]
+            line = f"trace     {len(stream['requests'])} requests (form {about['form']})"
+            left = about["left_out"]
+            return [line + (f", {left} left out that had failed when recorded" if left else "")]
+    return []
+
+
+def _client_lines(client: Dict[str, Any]) -> List[str]:
+    """Return how late the client read and how busy it was, the bounds of its own error."""
+    if not client["segments"]:
+        return []
+    late, cpu = client["late_ms"], f"{client['window_cpu_share']:.0%} of a core"
+    said = "how late it read is not known"
+    if late is not None:
+        said = f"late p99.5 {late['p995']:.2f} ms, worst {late['max']:.2f} ms"
+    return [f"client    {said}, {cpu}"]
 
 
 def _stream_lines(found: List[Figures], window_s: float) -> List[str]:
@@ -108,4 +135,12 @@ def _stream_lines(found: List[Figures], window_s: float) -> List[str]:
     if found and window_s > 0:
         rate = sum(item.output_tokens for item in found) / window_s
         lines.append(f"output    {rate:.1f} tok/s over {window_s:.2f} s")
+    known = [
+        (item.cached_tokens, item.input_tokens)
+        for item in found
+        if item.cached_tokens is not None and item.input_tokens
+    ]
+    if known:
+        share = sum(cached for cached, _ in known) / sum(given for _, given in known)
+        lines.append(f"cached    {share:.1%} of the input, by the server's usage")
     return lines

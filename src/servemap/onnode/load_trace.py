@@ -10,6 +10,7 @@ import heapq
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from .checked import MAX_COUNT
+from .load_trace_formats import Format
 from .load_trace_rows import Json, Reader, Row, TraceError
 
 LONGEST_S = 1e7
@@ -79,6 +80,7 @@ def read_trace(path: str, caps: Caps) -> Trace:
         ) from error
     if reader.form is None or not reader.rows:
         raise TraceError("the trace holds no request", path, "give a file with at least one")
+    _check_units(reader.form, caps, path)
     requests = _fitted(reader.rows, caps)
     longest = max(
         max(request.get("at_s", 0.0), request.get("think_s", 0.0)) for request in requests
@@ -91,6 +93,22 @@ def read_trace(path: str, caps: Caps) -> Trace:
         )
     tokens = caps.block_tokens or reader.form.block_tokens
     return Trace(reader.form.name, digest.hexdigest(), requests, reader.left_out, tokens)
+
+
+def _check_units(form: Format, caps: Caps, path: str) -> None:
+    """Refuse a unit or a block's length that nothing of the trace is counted in."""
+    if caps.timestamp_s is not None and form.timestamp_s is None:
+        raise TraceError(
+            f"a trace of the form {form.name} has dates, which timestamp_s does not change",
+            path,
+            "remove timestamp_s",
+        )
+    if caps.block_tokens is not None and "blocks" not in form.names:
+        raise TraceError(
+            f"a trace of the form {form.name} has no hash ids, whose blocks block_tokens measures",
+            path,
+            "remove block_tokens",
+        )
 
 
 def _fitted(rows: List[Row], caps: Caps) -> List[Json]:

@@ -17,7 +17,7 @@ from .ref_server import Server
 def main(argv: List[str], read: Callable[[str], Any] = read_json) -> int:
     """Run the command; 0 when it was ended by a signal, 2 on refused input, 1 on a taken port."""
     parser = argparse.ArgumentParser(
-        prog="reference-server", description=__doc__, allow_abbrev=False
+        prog="servemap reference-server", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("--script", required=True, metavar="FILE", help="what to answer")
     parser.add_argument("--log", required=True, metavar="FILE", help="one JSON line a request")

@@ -4,6 +4,7 @@ from typing import Any
 
 from servemap.analysis.calibration import LARGE_SHARE, ClientError, client_error, in_flight
 from servemap.analysis.summary import Row
+from servemap.model.calibration import say_status
 from servemap.model.clients import OWN
 from servemap.parsers.values import mapping, number, sequence, text
 from servemap.report.document import MISSING, Cell, Section, Table, cell
@@ -117,11 +118,10 @@ def _made(record: dict[str, Any]) -> str:
     load = text(record.get("load_before"))
     loads = f"load average {load.split()[0]}" if load else "load average not known"
     cpus = record.get("cpus")
-    status = text(record.get("status")) or "of no known status"
     reasons = [str(reason) for reason in sequence(record.get("reasons"))]
     said = f"Measured on {text(record.get('node'))} before the first case, {loads} before it"
     said += f" on {plain(cpus)} CPUs" if number(cpus) is not None else ""
-    return f"{said}. Status: {status}{': ' + '; '.join(reasons) if reasons else ''}."
+    return f"{said}. Status: {say_status(record)}{': ' + '; '.join(reasons) if reasons else ''}."
 
 
 def _points(record: dict[str, Any]) -> list[Table]:

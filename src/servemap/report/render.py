@@ -44,6 +44,9 @@ def render(
 ) -> None:
     """Write report.md and report/index.html, or report/partial.md and report/partial.html.
 
+    A whole report takes the place of a partial one. A partial one says if the whole one beside it
+    is older than what was measured.
+
     A missing or damaged input is a named line of the report.
 
     Args:
@@ -63,6 +66,18 @@ def render(
         markdown, html, link = run_dir / "report.md", folder / "index.html", "report/index.html"
     write_text_atomic(html, to_html(document))
     write_text_atomic(markdown, to_markdown(document, link))
+    if not partial:
+        for old in folder.glob("partial.*"):
+            old.unlink()
+
+
+def outdated(run_dir: Path) -> bool:
+    """Whether there is a whole report and something was tried after it was written."""
+    whole = run_dir / "report" / "index.html"
+    # Every attempt counts: Snakemake removes the meta.json of a repeat that was interrupted.
+    tried = run_dir.glob("cases/*/*/r*/attempts/*/meta.json")
+    newest = max((path.stat().st_mtime for path in tried), default=0.0)
+    return whole.exists() and whole.stat().st_mtime < newest
 
 
 def build(run: Run, partial: bool) -> Document:
@@ -70,6 +85,12 @@ def build(run: Run, partial: bool) -> Document:
     banners = []
     if partial:
         banners.append(f"Partial report: {progress(run)}.")
+        if outdated(run.folder):
+            written = moment((run.folder / "report/index.html").stat().st_mtime_ns, run.zone)
+            banners.append(
+                f"report.md and report/index.html are older, of {written}: what was measured since "
+                "is in this one only."
+            )
     if run.simulated:
         banners.append(f"Simulated, not measured: {', '.join(run.simulated)}.")
     created = moment(run.manifest.get("created_ns"), run.zone)

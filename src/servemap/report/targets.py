@@ -20,7 +20,7 @@ POINT_FIGURES = (
     "output_tps_p50",
     "agg_output_tps",
 )
-REFERENCE_FIGURES = ("agg_output_tps", "uncached_input_tps", "cached_input_tps")
+REFERENCE_FIGURES = ("agg_output_tps", "uncached_input_tok_s", "cached_input_tok_s")
 _TONES: dict[str, Tone] = {"pass": "good", "fail": "bad", "not measured": "warn"}
 
 

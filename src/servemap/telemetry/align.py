@@ -32,7 +32,10 @@ class Segment(NamedTuple):
 
 
 class AlignedRow(NamedTuple):
-    """One row of telemetry.parquet; `inside` says whether statistics may use it."""
+    """One row of telemetry.parquet; `inside` says whether statistics may use it.
+
+    `from_ns` is where the interval of a rate begins; it is not stored.
+    """
 
     node: str
     collector: str
@@ -43,6 +46,7 @@ class AlignedRow(NamedTuple):
     value: float
     segment: str
     inside: bool
+    from_ns: int | None = None
 
 
 class Coverage(NamedTuple):
@@ -95,6 +99,7 @@ def align(
                         sample.value,
                         segment.name,
                         inside,
+                        None if sample.from_ns is None else begin,
                     )
                 )
     return rows

@@ -1,6 +1,7 @@
 import pytest
 from runbuilder import request
 
+from servemap.analysis.checks.cache import EngineHits
 from servemap.analysis.checks.client import check_client
 from servemap.analysis.checks.collectors import check_collectors
 from servemap.analysis.checks.requests import check_requests
@@ -72,10 +73,12 @@ def test_unplanned_cache_hits():
 
 def test_the_engines_counters_tell_of_hits_where_usage_does_not():
     silent = [request(1, usage=usage(cached=None))]
-    assert check("unplanned_cache_hits", silent, engine=0.86).ok is False
-    assert check("unplanned_cache_hits", silent, engine=0.0).ok is True
+    assert check("unplanned_cache_hits", silent, engine=EngineHits(0.86, 3.0, 3.6)).ok is False
+    assert check("unplanned_cache_hits", silent, engine=EngineHits(0.0, 3.0, 3.6)).ok is True
     told = [request(1, usage=usage(cached=0))]
-    assert check("unplanned_cache_hits", told, engine=0.86).value == 0.0
+    assert check("unplanned_cache_hits", told, engine=EngineHits(0.86, 3.0, 3.6)).value == 0.0
+    note = check("unplanned_cache_hits", silent, engine=EngineHits(0.0, 3.0, 3.6)).note
+    assert note.endswith("between scrapes inside the segments: 3.0 of 3.6 s")
 
 
 def test_client_checks():

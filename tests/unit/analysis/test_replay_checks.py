@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servemap.analysis.checks.cache import EngineHits
 from servemap.analysis.checks.client import check_schedule
 from servemap.analysis.replay import (
     Prompts,
@@ -103,7 +104,7 @@ def test_a_turn_can_reuse_the_one_before_and_no_later_one() -> None:
         (64, None, True, "33.3% to 33.3% of the input came before, 33.3% reached"),
         (0, None, False, "0.0% reached"),
         (128, None, False, "66.7% reached"),
-        (None, 0.34, True, "34.0% reached, by its counters 34.0%"),
+        (None, 0.34, True, "34.0% reached by the engine's counters, between scrapes"),
         (None, None, None, "does not report cached tokens"),
     ],
 )
@@ -113,7 +114,8 @@ def test_the_reached_share_against_the_trace(
     load = load_of([{"isl": 64, "conversation": "a"}, {"isl": 128, "conversation": "a"}])
     load["segments"][0]["streams"][0]["concurrency"] = 1
     rows = requests_of((1, 0, 5, 64, None if cached is None else 0), (2, 10, 15, 128, cached))
-    (check,) = check_reuse(load, rows, counters, LIMITS)
+    engine = None if counters is None else EngineHits(counters, 1.0, 2.0)
+    (check,) = check_reuse(load, rows, engine, LIMITS)
     assert (check.name, check.ok) == ("cached_share_vs_trace", ok)
     assert says in check.note
     assert check_reuse(load, [], None, LIMITS)[0].ok is None

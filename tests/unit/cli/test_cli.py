@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from servemap import cli
 from servemap.cli_noise import measured_cvs, noise_lines
@@ -25,7 +26,7 @@ from servemap.measure.record import close_attempt, open_attempt
 from servemap.measure.setup import load_context
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.canon import write_json_atomic
-from servemap.model.errors import NodeError, ResultsError
+from servemap.model.errors import ConfigError, NodeError, ResultsError
 from servemap.model.plan import PhaseItems
 from servemap.model.resolve import _source_digest
 from servemap.nodes.identity import identify
@@ -251,9 +252,31 @@ def test_report_and_finish(servemap: Any, context: Context) -> None:
     (attempt.parents[2] / "meta.json").unlink()
     later = report.joinpath("index.html").stat().st_mtime + 1
     os.utime(attempt, (later, later))
-    assert servemap("finish", "r")[0] == 0
+    code, said = servemap("finish", "r")
+    assert code == 0
+    assert said.endswith("; report.md and report/index.html are older\n")
     assert (report / "partial.html").exists(), "an interrupted repeat makes the old report stale"
+    for name in ("partial.md", "partial.html"):
+        assert "are older, of " in (report / name).read_text()
     assert "report so far: results/r/report/partial.html" in servemap("table")[1]
+    assert servemap("report")[0] == 0
+    assert not list(report.glob("partial.*"))
+    assert "report: results/r/report/index.html" in servemap("table")[1]
+
+
+def test_records_of_former_figure_names_are_read(servemap: Any, context: Context) -> None:
+    measured(context)
+    path = context.run_dir / "run_manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["campaign"]["targets"] = [
+        {"target": "total_tps >= 1", "cases": [], "gate": True},
+        "agg_input_tps >= 1e9",
+    ]
+    path.write_text(json.dumps(manifest))
+    code, said = servemap("gate")
+    assert code == 1
+    assert "target input_tok_s >= 1e9: not measured in baseline/c r1" in said
+    assert "target total_tok_s >= 1: " in said
 
 
 def test_a_record_without_a_reason_has_a_line(servemap: Any, context: Context) -> None:
@@ -284,6 +307,15 @@ def test_the_load_client_alone(servemap: Any) -> None:
     assert code == 0
     assert "--url" in said
     assert servemap("bench", "--url", "nonsense")[0] != 0
+
+
+def test_a_script_that_is_not_there(servemap: Any) -> None:
+    with pytest.raises(ConfigError) as error:
+        CliRunner().invoke(
+            cli.app, ["reference-server", "--script", "none", "--log", "l"], catch_exceptions=False
+        )
+    assert error.value.where == "none"
+    assert error.value.remedy.startswith("give --script the path of a script")
 
 
 def test_the_module_is_the_command(tmp_path: Path) -> None:

@@ -52,12 +52,23 @@ def test_a_server_that_is_not_there_ends_the_search(tmp_path: Path) -> None:
     ("more", "word"),
     [
         (["--concurrency", "4"], "--concurrency does not go with --search"),
-        (["--slo", "ttft=1"], "unknown key"),
-        (["--slo", "ttft_s=soon"], "ttft_s"),
-        (["--start", "32"], "start is above most"),
+        (["--slo", "ttft=1"], "--slo ttft: unknown key"),
+        (["--slo", "ttft_s=soon"], "--slo ttft_s: must be a valid number"),
+        (["--start", "32"], "error: start is above most\n"),
+        (["--most", "-1"], "--most: must be greater than 0"),
+        (["--max-probes", "0"], "--max-probes: must be"),
+        (["--min-window", "-1"], "--min-window: must be"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, more: list[str], word: str) -> None:
     done = CliRunner().invoke(app, [*ASKED, "--url", "http://h", "--out", str(tmp_path), *more])
     assert isinstance(done.exception, ConfigError)
-    assert word in str(done.exception)
+    assert word in f"error: {done.exception}"
+
+
+@pytest.mark.parametrize("words", [["--search"], ["--curve", "1,4"]])
+def test_help_is_of_the_command_as_it_is_typed(words: list[str]) -> None:
+    done = CliRunner().invoke(app, ["bench", *words, "--help"])
+    assert done.exit_code == 0
+    assert done.output.startswith(f"usage: servemap bench {words[0]} ")
+    assert "Other options are those of `servemap bench`" in " ".join(done.output.split())

@@ -65,7 +65,7 @@ def test_the_load_node_is_asked_for_the_cases_numbers(node: FakeNode) -> None:
     assert (context.run_dir / "calibration/001/raw/raw.jsonl").exists()
     assert history(context) == ("done", 1)
     assert calibration_line(record) == (
-        "calibration on n1: ok, 1 of 2 points usable: 4 in flight: the server wrote 9 ms late"
+        "calibration on n1: 1 of 2 points usable: 4 in flight: the server wrote 9 ms late"
     )
 
 

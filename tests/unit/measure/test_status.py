@@ -97,6 +97,22 @@ def test_durations_that_are_guessed(context: Context) -> None:
     assert [row.measured for row in rows] == [True, False, False, False]
 
 
+def test_a_search_is_no_guess_for_other_cases(context: Context) -> None:
+    cases = [
+        {"id": "a", "isl": 64, "osl": 8, "concurrency": 4, "num_prompts": 16},
+        {"id": "s", "kind": "search", "isl": 64, "osl": 8, "most": 64, "max_s": 1800,
+         "slo": {"ttft_s": 1}},
+    ]  # fmt: skip
+    phases = [{"id": "phase1", "cases": ["a", "s"], "variants": ["baseline"]}]
+    context = fake_context(FakeNode(), campaign(cases=cases, phases=phases))
+    assert [row.expected_s for row in planned_repeats(context)] == [60, 1800]
+    with (context.run_dir / "events.jsonl").open("a") as handle:
+        for t_ns, event in ((0, "case_start"), (900_000_000_000, "case_end")):
+            facts = {"variant": "baseline", "case": "s", "repeat": 1, "status": "ok"}
+            handle.write(json.dumps({"t_ns": t_ns, "event": event, **facts}) + "\n")
+    assert [row.expected_s for row in planned_repeats(context)] == [60, 900]
+
+
 def test_an_attached_server_costs_no_start(context: Context) -> None:
     server = {"engine": "vllm", "attach": "http://10.0.0.9:8000"}
     other = fake_context(

@@ -37,6 +37,44 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"repeats": 1}, "milestone.repeats: must be greater than or equal to 2 (value: 1)"),
+        ({"cvv": 1}, "milestone.cvv: unknown key (value: 1)"),
+        ({"metric": "goodput_rps"}, "milestone.metric: must be 'agg_output_tps', 'input_tok_s', "),
+        (
+            "soon",
+            "milestone: must be a valid boolean or a mapping of keys to values (value: 'soon')",
+        ),
+        ([1], "milestone: must be a valid boolean or a mapping of keys to values (value: [1])"),
+    ],
+)
+def test_a_value_of_several_types_is_named_without_their_names(value: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_campaign(changed("phases.0.milestone", value))
+    assert error.value.what.startswith(f"phases.phase1.{said}")
+    assert ";" not in error.value.what, "one line for one mistake"
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("replay", {"isl_cap": []}),
+        ("rate", {"rate_rps": "x"}),
+        ("curve", {"concurrencies": 3}),
+        ("search", {"most": -1}),
+        ("prefix", {"share": "x"}),
+        ("mixed", {"background": 3}),
+    ],
+)
+def test_a_case_of_any_kind_is_named_without_it(kind: str, key: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_campaign(changed("cases.0", {"id": "c", "kind": kind, **key}))
+    assert f"cases.c.{next(iter(key))}: " in str(error.value)
+    assert f".{kind}." not in str(error.value)
+
+
 def test_the_minimal_campaign_is_one() -> None:
     campaign = parse_campaign(MINIMAL)
     assert campaign.policy.max_attempts == 2

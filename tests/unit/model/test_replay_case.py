@@ -151,3 +151,9 @@ def test_results_are_shown_where_the_trace_is_not() -> None:
     assert context.plan.spec_data("case", "baseline", "c")["case"]["trace_sha256"] is None
     assert planned_repeats(context)
     assert case_bytes(context.plan.cases["c"], 1024) == 0
+
+
+def test_a_trace_that_is_not_here_is_named_with_its_case() -> None:
+    with pytest.raises(ConfigError) as error:
+        context_of(trace="none.jsonl")
+    assert error.value.where == "cases.c.trace: none.jsonl"

@@ -1,5 +1,7 @@
 """Targets of a campaign: their text, their figures, and what is refused."""
 
+from typing import get_args
+
 import jsonschema
 import pytest
 import yaml
@@ -7,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_checks import campaign
 
+from servemap.analysis.summary import FIGURES
+from servemap.model.cases import Milestone
 from servemap.model.checks import check
 from servemap.model.errors import ConfigError
 from servemap.model.load import parse_campaign
 from servemap.model.plan import Plan
 from servemap.model.schema import schema_text
-from servemap.model.targets import figures, parse_target
+from servemap.model.targets import figures, parse_target, with_present_names
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,51 @@ def test_other_text_is_no_target(text):
 def test_an_unknown_figure_is_refused_with_those_near_it():
     with pytest.raises(ValueError, match=r"no figure ttft_p92_s; near it are ttft_p9"):
         parse_target("ttft_p92_s <= 5")
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [
+        ("goodput_rps", "goodput_req_s"),
+        ("request_rps", "request_s"),
+        ("weighted_tps", "weighted_tok_s"),
+        ("agg_input_tps", "input_tok_s"),
+        ("total_tps", "total_tok_s"),
+        ("uncached_input_tps", "uncached_input_tok_s"),
+        ("cached_input_tps", "cached_input_tok_s"),
+    ],
+)
+def test_a_former_name_is_refused_with_the_present_one_and_read_in_records(former, present):
+    with pytest.raises(ValueError, match=rf"no figure {former}; near it are .*\b{present}\b"):
+        parse_target(f"{former} >= 5")
+    record = {"run": "r", "targets": [f" {former} >= 5", {"target": f"{former}>1", "gate": True}]}
+    assert with_present_names(record)["targets"] == [
+        f"{present} >= 5",
+        {"target": f"{present}>1", "gate": True},
+    ]
+
+
+def test_records_without_targets_or_with_odd_ones_stay_as_they_are():
+    for record in ({}, {"targets": 3}, {"targets": ["agg_output_tps >= 1", 3, {"gate": True}]}):
+        assert with_present_names(record) == record
+
+
+def test_a_single_figure_has_the_name_of_its_column():
+    """The same figure has one name in targets, milestones and summary.csv."""
+    for name, figure in figures().items():
+        if figure.path in FIGURES:
+            assert name == figure.path
+    metric = Milestone.model_fields["metric"].annotation
+    assert set(get_args(metric)) <= figures().keys() & FIGURES.keys()
+
+
+def test_a_target_given_twice_is_refused():
+    twice = ["ttft_p90_s <= 5", {"target": "ttft_p90_s<=5.0", "cases": ["one"], "gate": True}]
+    with pytest.raises(ConfigError) as error:
+        check(campaign(targets=twice))
+    assert "'ttft_p90_s<=5.0' stands for case 'one' already" in error.value.what
+    assert error.value.where == "targets.1 and targets.0"
+    check(campaign(targets=["ttft_p90_s <= 5", "ttft_p90_s <= 2"]))
 
 
 def test_a_percentage_is_no_share():
@@ -94,7 +143,7 @@ def test_a_target_changes_no_measurement():
     ("targets", "said"),
     [
         ([{"target": "ttft_p90_s <= 5", "cases": ["none"]}], "no case 'none'"),
-        (["weighted_tps >= 8000"], "declares no weights"),
+        (["weighted_tok_s >= 8000"], "declares no weights"),
         (["slo_share >= 0.9"], "declares no slo"),
     ],
 )

@@ -112,8 +112,8 @@ def test_many_streams_have_longer_gaps_in_the_same_time(count, gap_ms, tokens, f
         ("--out {tmp}", 2, "exists"),
         ("--out {tmp}/x --concurrency many", 2, "--concurrency"),
         ("--out {tmp}/x --concurrency 0", 2, "concurrency"),
-        ("--out {tmp}/x --tokens 0", 2, "osl"),
-        ("--out {tmp}/x --gap-ms -1", 2, "gap_ms"),
+        ("--out {tmp}/x --tokens 0", 2, "calibrate: --tokens: 0 "),
+        ("--out {tmp}/x --gap-ms -1", 2, "calibrate: --gap-ms: -1.0 "),
         ("--out {tmp}/file/x", 1, "Not a directory"),
     ],
 )

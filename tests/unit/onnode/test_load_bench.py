@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from load_server import END, STREAM_HEAD, ScriptServer, answer, chunk, event, stream, text_chunk
 
-from servemap.onnode import bench
+from servemap.onnode import bench, load_summary
 
 
 def closed(name: str = "main", **more: Any) -> dict[str, Any]:
@@ -443,6 +443,28 @@ def test_options_make_a_spec_of_their_own(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "4 ok, 0 failed" in shown
     assert all(name in shown for name in ("TTFT", "TPOT", "E2E", "tok/s"))
+    late = got.client["late_ms"]
+    assert f"client    late p99.5 {late['p995']:.2f} ms, worst {late['max']:.2f} ms, " in shown
+    assert f"{got.client['window_cpu_share']:.0%} of a core" in shown
+    assert "cached" not in shown, "usage does not tell"
+
+
+def test_help_is_of_the_command_as_it_is_typed(capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--help"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: servemap bench ")
+    assert "--search" in shown
+    assert "--curve" in shown
+
+
+def test_the_client_may_not_know_how_late_it_read():
+    counts = dict.fromkeys(("ok", "failed", "timed_out", "retried", "planned"), 0)
+    client = {"status": "ok", "reasons": [], "counts": counts, "late_ms": None,
+              "segments": [{"name": "main", "start_ns": 0, "end_ns": 10**9}],
+              "window_cpu_share": 0.25}  # fmt: skip
+    lines = load_summary.summary_lines([], {}, client, [])
+    assert lines[-1] == "client    how late it read is not known, 25% of a core"
 
 
 def test_each_run_of_the_options_has_prompts_of_its_own(tmp_path):
@@ -463,11 +485,27 @@ def test_each_run_of_the_options_has_prompts_of_its_own(tmp_path):
         ("--url http://127.0.0.1:1", "--model is missing"),
         ("--spec {tmp}/none.json", "cannot be read"),
         ("--spec {tmp}/none.json --isl 5", "remove --isl"),
-        ("--url https://h --model m", "TLS"),
+        ("--url https://h --model m", "bench: --url: https://h needs TLS"),
         ("--url http://h --model m --vocab 5", "--vocab"),
         ("--url http://h --model m --request {{", "--request"),
-        ("--url http://h --model m --isl 0", "isl"),
-        ("--url http://h --model m --concurrency 0", "concurrency"),
+        ("--url http://h --model m --isl 0", "bench: --isl: 0 "),
+        ("--url http://h --model m --concurrency 0", "bench: --concurrency: 0 "),
+        ("--url http://h --model m --prefix-share 50", "bench: --prefix-share: 50.0 "),
+        ("--url http://h --model m --prefix-share nan", "bench: --prefix-share: nan "),
+        ("--url http://h --model m --prefix-share 0.9999", "bench: --prefix-share: 128 "),
+        ("--url http://h --model m --rate 3 --arrivals gamma", "bench: --burstiness: goes with"),
+        ("--url http://h --model m --rate 3 --burstiness 2", "bench: --burstiness: goes with"),
+        ("--url http://h --model m --rate 3 --arrivals even", 'bench: --arrivals: "even" '),
+        ("--url http://h --model m --inject 0:1 --inject-at 2", "bench: --inject: 0 "),
+        ("--url http://h --model m --inject 4:1 --inject-at=-2", "bench: --inject-at: -2.0 "),
+        ("--url http://h --model m --warmup -2", "bench: --warmup: -2 "),
+        ("--url http://h --model m --timeout 0", "bench: --timeout: 0.0 "),
+        ("--url http://h --model m --min-window -1", "bench: --min-window: -1.0 "),
+        ('--url http://h --model m --request {{"model":1}}', "bench: --request: 1 "),
+        ("--url http://h --model m --chat foo", 'bench: --chat: ["foo"] '),
+        ("--url http://h --model m --chat user --tools -1", "bench: --tools: -1 "),
+        ("--url http://h --model m --flush x", 'bench: --flush: "x" '),
+        ("--url http://h --model m --vocab 5:5", "bench: --vocab: [5, 5] "),
         ("--url http://h --model m --api-key-env NOT_SET_HERE", "NOT_SET_HERE"),
     ],
 )

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ref_process import load, measure, read_load, reference_server
 
-from servemap.analysis.checks.cache import check_prefix
+from servemap.analysis.checks.cache import EngineHits, check_prefix
 from servemap.analysis.verdict import default_limits
+from servemap.onnode import bench
 from servemap.onnode.checked import SpecError
 from servemap.onnode.load_prompts import Prompts
 from servemap.onnode.load_spec import parse_spec
@@ -67,13 +68,32 @@ def test_the_engines_counters_are_asked_where_usage_does_not_tell(tmp_path):
     spec = spec_of(64, 32)
     got = measure(tmp_path, {}, **spec)
     limits = default_limits()
-    assert check_prefix(spec, got.rows, 0.48, limits)[0].ok is True
-    assert check_prefix(spec, got.rows, 0.2, limits)[0].ok is False
+    assert check_prefix(spec, got.rows, EngineHits(0.48, 1, 2), limits)[0].ok is True
+    assert check_prefix(spec, got.rows, EngineHits(0.2, 1, 2), limits)[0].ok is False
     (unknown,) = check_prefix(spec, got.rows, None, limits)
     assert (unknown.value, unknown.ok) == (None, False)
     assert check_prefix(spec_of(64, 0), got.rows, None, limits)[0].ok is None
     del spec["segments"][0]["streams"][0]["prefix_tokens"]
-    assert check_prefix(spec, got.rows, 0.5, limits) == []
+    assert check_prefix(spec, got.rows, EngineHits(0.5, 1, 2), limits) == []
+
+
+def test_what_was_reached_says_what_it_covers(tmp_path):
+    spec = spec_of(64, 32)
+    got = measure(tmp_path, {"answer": {"cached_tokens": "prefix"}}, **spec)
+    (check,) = check_prefix(spec, got.rows, EngineHits(3 / 7, 3.04, 4.5), default_limits())
+    assert (check.ok, check.value) == (True, 0), "usage is of all requests, and counts"
+    assert check.note == (
+        "50.0% asked, 50.0% reached by usage (42.9% by the engine's counters, between scrapes "
+        "inside the segments: 3.0 of 4.5 s)"
+    )
+
+
+def test_bench_prints_what_was_cached(tmp_path, capsys):
+    with reference_server(tmp_path, {"answer": {"cached_tokens": "prefix"}}) as (url, _):
+        argv = ["--url", url, "--model", "reference", "--isl", "64", "--osl", "2"]
+        argv += ["--num-prompts", "4", "--prefix-share", "0.5", "--out", str(tmp_path / "out")]
+        assert bench.main(argv) == 0
+    assert "cached    50.0% of the input, by the server's usage" in capsys.readouterr().out
 
 
 def test_another_run_shares_nothing_with_this_one(tmp_path):

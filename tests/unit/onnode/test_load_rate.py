@@ -150,7 +150,7 @@ def test_the_options_make_an_open_loop(tmp_path, capsys):
         ("--rate 5 --concurrency 3", "--concurrency: does not go with --rate"),
         ("--rate 5 --min-window 3", "--min-window: does not go with --rate"),
         ("--arrivals gamma", "--arrivals: goes with --rate"),
-        ("--rate 0", "rate_rps: 0.0"),
+        ("--rate 0", "--rate: 0.0"),
     ):
         argv = ["--url", "http://127.0.0.1:1", "--model", "m", *line.split()]
         assert bench.main([*argv, "--out", str(tmp_path / "out")]) == 2

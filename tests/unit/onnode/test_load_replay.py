@@ -343,6 +343,21 @@ def test_a_fixed_window_does_not_repeat_a_replay(tmp_path):
     assert [row.status for row in got.rows] == ["ok"] * 3
 
 
+DATES = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.68,8,2
+2023-11-16 18:15:46.70,8,0
+"""
+
+
+def test_requests_that_were_left_out_are_said(tmp_path, capsys):
+    (tmp_path / "dates.csv").write_text(DATES)
+    with reference_server(tmp_path, {}) as (url, _):
+        argv = ["--url", url, "--model", "reference", "--trace", str(tmp_path / "dates.csv")]
+        assert bench.main([*argv, "--out", str(tmp_path / "out")]) == 0
+    said = "trace     1 requests (form azure), 1 left out that had failed when recorded\n"
+    assert capsys.readouterr().out.startswith(said)
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -358,13 +373,16 @@ def test_a_fixed_window_does_not_repeat_a_replay(tmp_path):
         ("--trace {trace} --concurrency 1 --think compress", "--think-factor: goes with"),
         ("--trace {trace} --concurrency 1 --think-factor 0.5", "--think-factor: goes with"),
         ("--trace {trace} --concurrency 1 --think compress --think-factor 2", "--think-factor: 2"),
-        ("--trace {trace} --concurrency 0", "concurrency: 0"),
+        ("--trace {trace} --concurrency 0", "--concurrency: 0"),
         ("--trace {trace} --concurrency 1 --block-tokens 0", "--block-tokens: 0"),
         ("--trace {tmp}/none --concurrency 1", "cannot be read"),
+        ("--trace {tmp}/dates.csv --timestamp-s 2", "has dates, which timestamp_s does not change"),
+        ("--trace {tmp}/dates.csv --block-tokens 9", "has no hash ids"),
     ],
 )
 def test_bad_options_are_one_line(tmp_path, capsys, line, says):
     trace = write(tmp_path, {"isl": 5, "osl": 1})
+    (tmp_path / "dates.csv").write_text(DATES)
     argv = ["--url", "http://127.0.0.1:1", "--model", "m", "--out", str(tmp_path / "out")]
     assert bench.main([*argv, *line.format(trace=trace, tmp=tmp_path).split()]) == 2
     shown = capsys.readouterr().err

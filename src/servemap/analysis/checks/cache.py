@@ -1,7 +1,7 @@
 """Checks of the prefix cache: what was reused against what the case plans."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from servemap.analysis.checks.loads import streams
 from servemap.analysis.requests import Request
@@ -9,15 +9,47 @@ from servemap.analysis.verdict import Check
 from servemap.parsers.values import integer
 
 
+class EngineHits(NamedTuple):
+    """Cached over all prompt tokens by the engine's counters, and of how much of the segments.
+
+    `covered_s` of `window_s` lie between two scrapes inside a segment.
+    """
+
+    share: float
+    covered_s: float
+    window_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"by the engine's counters, between scrapes inside the segments: "
+            f"{self.covered_s:.1f} of {self.window_s:.1f} s"
+        )
+
+
+def reached(told: float | None, engine: EngineHits | None) -> tuple[float | None, str]:
+    """Return the cached share that counts, and both in words with what each covers.
+
+    Args:
+        told: by usage, of all requests that succeeded; it counts where it is there.
+        engine: by the engine's counters.
+    """
+    if told is not None:
+        also = "" if engine is None else f" ({engine.share:.1%} {engine})"
+        return told, f"{told:.1%} reached by usage{also}"
+    if engine is not None:
+        return engine.share, f"{engine.share:.1%} reached {engine}"
+    return None, "the server does not report cached tokens"
+
+
 def check_unplanned(
-    ok: Sequence[Request], planned: bool, engine: float | None, limit: float
+    ok: Sequence[Request], planned: bool, engine: EngineHits | None, limit: float
 ) -> Check:
     """Check that nothing was reused where no reuse was planned.
 
     Args:
         ok: the requests that succeeded, with the cached tokens that usage told.
         planned: the case asks for prompts that share a prefix.
-        engine: the engine's own hit rate, for servers whose usage does not tell.
+        engine: what its counters say, for servers whose usage does not tell.
         limit: cached over input tokens.
     """
     name = "unplanned_cache_hits"
@@ -25,7 +57,7 @@ def check_unplanned(
         return Check(name, None, limit, None, "the case plans prompts that share a prefix")
     rate = cached_share(ok)
     if rate is None and engine is not None:
-        return Check(name, engine, limit, engine <= limit, "from the engine's own counters")
+        return Check(name, engine.share, limit, engine.share <= limit, str(engine))
     if rate is None:
         return Check(name, None, limit, None, "the server does not report cached tokens")
     return Check(name, rate, limit, rate <= limit)
@@ -45,7 +77,7 @@ def cached_share(ok: Sequence[Request]) -> float | None:
 def check_prefix(
     load: dict[str, Any],
     requests: Sequence[Request],
-    engine_cache_hits: float | None,
+    engine: EngineHits | None,
     limits: dict[str, float],
 ) -> list[Check]:
     """Check that the prompts' shared part was found in the cache; no check for other loads.
@@ -53,7 +85,7 @@ def check_prefix(
     Args:
         load: the client's specification (load.json); streams with `prefix_tokens` share a prefix.
         requests: the measured requests, with the cached tokens that usage told.
-        engine_cache_hits: the engine's own hit rate, for servers whose usage does not tell.
+        engine: what its counters say, for servers whose usage does not tell.
         limits: limits by name.
     """
     shares = [(integer(s.get("prefix_tokens")), integer(s.get("isl"))) for s in streams(load)]
@@ -62,11 +94,8 @@ def check_prefix(
         return []
     name, limit = "cached_share_vs_prefix", limits["prefix_share_miss"]
     asked = known[0][0] / known[0][1]
-    told = cached_share([r for r in requests if r.status == "ok"])
-    reached = engine_cache_hits if told is None else told
-    if reached is None:
-        note = f"{asked:.1%} asked; the server does not report cached tokens"
+    share, said = reached(cached_share([r for r in requests if r.status == "ok"]), engine)
+    note = f"{asked:.1%} asked, {said}"
+    if share is None:
         return [Check(name, None, limit, None if asked == 0 else False, note)]
-    engine = "" if engine_cache_hits is None else f", by its counters {engine_cache_hits:.1%}"
-    note = f"{asked:.1%} asked, {reached:.1%} reached{engine}"
-    return [Check(name, abs(reached - asked), limit, abs(reached - asked) <= limit, note)]
+    return [Check(name, abs(share - asked), limit, abs(share - asked) <= limit, note)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from servemap.analysis.checks.cache import check_unplanned
+from servemap.analysis.checks.cache import EngineHits, check_unplanned
 from servemap.analysis.requests import Request
 from servemap.analysis.verdict import Check
 from servemap.parsers.clients.records import FLAG_AS_ASKED
@@ -16,7 +16,7 @@ def check_requests(
     sent: int | None,
     fixed_length: bool,
     cache_planned: bool,
-    engine_cache_hits: float | None,
+    engine: EngineHits | None,
     limits: dict[str, float],
 ) -> list[Check]:
     """Check the requests: all recorded, errors, tokens against the plan, unplanned cache hits.
@@ -26,7 +26,7 @@ def check_requests(
         sent: how many the client says it sent; a client that does not say is not believed.
         fixed_length: the server was told to ignore the end of sequence, so lengths are planned.
         cache_planned: the case asks for prompts that share a prefix.
-        engine_cache_hits: the engine's own hit rate, for servers whose usage does not tell.
+        engine: what its counters say of its prefix cache, for servers whose usage does not tell.
         limits: limits by name.
     """
     ok = [r for r in requests if r.status == "ok"]
@@ -43,7 +43,7 @@ def check_requests(
         ),
         _check_output(ok, fixed_length, limits["output_token_deviation"]),
         _check_input(ok, limits["input_token_mismatch"], limits["input_token_tolerance"]),
-        check_unplanned(ok, cache_planned, engine_cache_hits, limits["cache_hit_rate"]),
+        check_unplanned(ok, cache_planned, engine, limits["cache_hit_rate"]),
     ]
 
 
