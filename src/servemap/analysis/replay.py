@@ -9,7 +9,7 @@ their prefill had ended when it was sent (`least`).
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from servemap.analysis.checks.cache import cached_share
+from servemap.analysis.checks.cache import ENGINE_SLACK, cached_share
 from servemap.analysis.requests import Request
 from servemap.analysis.stats import distribution
 from servemap.analysis.verdict import Check
@@ -170,7 +170,8 @@ def check_reuse(
     Args:
         load: the client's specification (load.json).
         requests: the measured requests, with the cached tokens that usage told.
-        engine_cache_hits: the engine's own hit rate, for servers whose usage does not tell.
+        engine_cache_hits: the engine's own hit rate; None where it does not tell. Beside usage that
+            holds it must be within twice the limit.
         limits: limits by name.
     """
     stream = replay_stream(load)
@@ -186,6 +187,9 @@ def check_reuse(
     if reached is None:
         return [Check(name, None, limit, None, f"{span}; the server does not report cached tokens")]
     miss = max(can.least - reached, reached - can.most, 0.0)
+    if miss <= limit and engine_cache_hits is not None:
+        off = max(can.least - engine_cache_hits, engine_cache_hits - can.most, 0.0)
+        miss = off if off > ENGINE_SLACK * limit else miss
     engine = "" if engine_cache_hits is None else f", by its counters {engine_cache_hits:.1%}"
     note = f"{span}, {reached:.1%} reached{engine}"
     return [Check(name, miss, limit, miss <= limit, note)]
