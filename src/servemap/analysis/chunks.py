@@ -91,13 +91,14 @@ def token_chunks(events: EventTable, output_tokens: Ints, reasoning_tokens: Ints
     untold = _have(owner, carrying & (counts < 1), answers)
     growing = _have(owner, (kinds != _USAGE) & (counts > 0), answers)
     tokens, shrinks = _counted(kinds, counts, owner)
-    most = np.bincount(owner, tokens, minlength=answers).astype(np.int64)
-    carriers = np.bincount(owner[carrying], minlength=answers)
+    starts = np.flatnonzero(begins(owner))
+    most, carriers, steps = (
+        _totals(values, starts, owner, answers) for values in (tokens, carrying, tokens > 0)
+    )
     told = output_tokens != NO_COUNT
     counted = growing & ~untold
     contradicted = _have(owner, shrinks, answers) | (told & (most > output_tokens))
     contradicted |= counted & told & (most != output_tokens)
-    steps = np.bincount(owner[tokens > 0], minlength=answers)
     at_once = (steps == 1) & (carriers > 1) & (most >= carriers)
     counted &= ~contradicted & ~at_once
     more_events = told & (carriers > output_tokens)
@@ -118,6 +119,13 @@ def token_chunks(events: EventTable, output_tokens: Ints, reasoning_tokens: Ints
     invisible &= _last_empty(tokens, invisible, kinds, owner, output_tokens)
     flags = _Flags(estimated, contradicted, more_events, invisible)
     return _judged(t_ns, tokens, owner, carrying, flags)
+
+
+def _totals(values: Ints | Mask, starts: Ints, owner: Ints, answers: int) -> Ints:
+    """Return the sum of each answer's values, which begin at `starts`."""
+    result = np.zeros(answers, np.int64)
+    result[owner[starts]] = np.add.reduceat(values, starts, dtype=np.int64)
+    return result
 
 
 class _Flags(NamedTuple):
@@ -190,16 +198,20 @@ def _last_empty(
 def _judged(t_ns: Ints, tokens: Ints, owner: Ints, carrying: Mask, flags: _Flags) -> ChunkTable:
     answers = flags.invisible.size
     chunk = tokens > 0
-    last_ns = np.full(answers, NO_TIME)
-    # Text may come behind the last growth of the count: held back, or split from its token.
+    # Text may come without growth of the count: held back, or split from its token.
     alive = chunk | carrying
-    t_ns, tokens, owner, chunk = t_ns[alive], tokens[alive], owner[alive], chunk[alive]
-    back = ~begins(owner)[1:] & (t_ns[1:] < t_ns[:-1])
-    backwards = _have(owner[1:], back, answers)
-    last_ns[owner] = t_ns
-    last_ns[backwards] = NO_TIME
-    t_ns, tokens, owner = t_ns[chunk], tokens[chunk], owner[chunk]
+    t_ns, tokens, owner = t_ns[alive], tokens[alive], owner[alive]
     starts = begins(owner)
+    back = ~starts[1:] & (t_ns[1:] < t_ns[:-1])
+    backwards = _have(owner[1:], back, answers)
+    last_ns = np.full(answers, NO_TIME)
+    ends = np.append(starts[1:], True)[: owner.size]
+    last_ns[owner[ends]] = t_ns[ends]
+    last_ns[backwards] = NO_TIME
+    chunk = chunk[alive]
+    if not chunk.all():
+        t_ns, tokens, owner = t_ns[chunk], tokens[chunk], owner[chunk]
+        starts = begins(owner)
     if backwards.any():
         whole = ~backwards[owner]
         t_ns, tokens, owner, starts = t_ns[whole], tokens[whole], owner[whole], starts[whole]
