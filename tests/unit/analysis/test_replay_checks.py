@@ -105,7 +105,7 @@ def test_a_turn_can_reuse_the_one_before_and_no_later_one() -> None:
         (128, None, False, "66.7% reached"),
         (64, 0.25, True, "33.3% reached, by its counters 25.0%"),
         (64, 0.0, False, "33.3% reached, by its counters 0.0%"),
-        (64, 0.9, False, "33.3% reached, by its counters 90.0%"),
+        (64, 0.9, True, "33.3% reached, by its counters 90.0%"),
         (None, 0.34, True, "34.0% reached, by its counters 34.0%"),
         (None, None, None, "does not report cached tokens"),
     ],
