@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemap.analysis.checks.client import check_schedule
@@ -58,6 +58,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=8), st.integers(1, 20))
 def test_what_is_shared_is_what_the_client_makes_alike(rows: list[Any], size: int) -> None:
     """The counted tokens are those of the longest common beginning of the prompts themselves."""
