@@ -47,7 +47,9 @@ class ChunkTable(NamedTuple):
         tokens: tokens that it brought, at least one.
         owner: number of its answer.
         estimated: tokens are the total spread evenly.
-        more_events: more chunks than the server counted tokens.
+        last_ns: by answer, its last chunk, or what came behind it without a token of its own.
+        contradicted: the counts on the events are not those of the total; it stands.
+        more_events: more events that carry a token than the server counted tokens.
         invisible: the only chunk is an empty event, an upper bound.
         backwards: times ran backwards; such an answer has no chunks.
         several: a chunk behind the first brought more than one token.
@@ -57,7 +59,9 @@ class ChunkTable(NamedTuple):
     t_ns: Ints
     tokens: Ints
     owner: Ints
+    last_ns: Ints
     estimated: Mask
+    contradicted: Mask
     more_events: Mask
     invisible: Mask
     backwards: Mask
@@ -69,10 +73,11 @@ def token_chunks(events: EventTable, output_tokens: Ints, reasoning_tokens: Ints
     """Return the chunks of all answers.
 
     Where every token-carrying event has the server's cumulative count, a chunk is an event at which
-    the count grew. Elsewhere each text, reasoning or tool event is one, with the total spread
-    evenly; reasoning that was counted and never sent came before the first. A call begins with its
-    name, which parsers hold back until it is whole: what is counted beside its events may all have
-    come before the first (vLLM 0.32.0, a recorded stream: 28 of 48 tokens).
+    the count grew. Elsewhere, and where those counts shrink, do not end at the total or have the
+    total on the first event already, each text, reasoning or tool event is one, with the total
+    spread evenly; reasoning that was counted and never sent came before the first. A call begins
+    with its name, which parsers hold back until it is whole: what is counted beside its events may
+    all have come before the first (vLLM 0.32.0, a recorded stream: 28 of 48 tokens).
 
     Args:
         events: r role or empty, t text, k reasoning, c tool call, u usage, e error, d end.
@@ -85,38 +90,68 @@ def token_chunks(events: EventTable, output_tokens: Ints, reasoning_tokens: Ints
     t_ns, kinds = events.t_ns[kept], events.kinds[kept]
     counts, owner = events.counts[kept], events.owner[kept]
     carrying = _CARRYING[kinds]
-    untold = _have(owner, carrying & (counts == NO_COUNT), answers)
+    # A count of 0 beside a token says no more than none.
+    untold = _have(owner, carrying & (counts < 1), answers)
     growing = _have(owner, (kinds != _USAGE) & (counts > 0), answers)
+    tokens, shrinks = _counted(kinds, counts, owner)
+    starts = np.flatnonzero(begins(owner))
+    most, carriers, steps = (
+        _totals(values, starts, owner, answers) for values in (tokens, carrying, tokens > 0)
+    )
+    told = output_tokens != NO_COUNT
     counted = growing & ~untold
-    tokens = _counted(kinds, counts, owner)
+    contradicted = _have(owner, shrinks, answers) | (told & (most > output_tokens))
+    contradicted |= counted & told & (most != output_tokens)
+    at_once = (steps == 1) & (carriers > 1) & (most >= carriers)
+    counted &= ~contradicted & ~at_once
+    more_events = told & (carriers > output_tokens)
     if counted.all():
         none = np.zeros(answers, np.bool_)
-        return _judged(t_ns, tokens, owner, none, none, none, none)
+        flags = _Flags(none, contradicted, more_events, none, none)
+        return _judged(t_ns, tokens, owner, carrying, flags)
     plain = np.flatnonzero(carrying & ~counted[owner])
     tokens[~counted[owner]] = 0
     visible = np.bincount(owner[plain], minlength=answers)
     missing = np.clip(reasoning_tokens, 0, np.maximum(output_tokens - visible, 0))
     before = np.where(reasoned | (output_tokens == NO_COUNT), 0, missing)
-    estimated, more_events = _spread(
-        tokens, plain, owner, visible, np.where(output_tokens < 0, NO_COUNT, output_tokens - before)
-    )
+    totals = np.where(told, output_tokens - before, NO_COUNT)
+    estimated = _spread(tokens, plain, owner, visible, totals)
     firsts = plain[begins(owner[plain])]
     tokens[firsts] += before[owner[firsts]]
     called = _have(owner[firsts], kinds[firsts] == _CALL, answers)
     named = called & estimated & (output_tokens - before - visible >= HIDDEN_TOKENS)
     invisible = ~counted & (visible == 0) & (output_tokens > 0)
     invisible &= _last_empty(tokens, invisible, kinds, owner, output_tokens)
-    return _judged(t_ns, tokens, owner, estimated, more_events, invisible, named)
+    flags = _Flags(estimated, contradicted, more_events, invisible, named)
+    return _judged(t_ns, tokens, owner, carrying, flags)
 
 
-def _counted(kinds: NDArray[np.uint8], counts: Ints, owner: Ints) -> Ints:
-    """Return by how much the cumulative count of an answer grew at each event over all before it.
+def _totals(values: Ints | Mask, starts: Ints, owner: Ints, answers: int) -> Ints:
+    """Return the sum of each answer's values, which begin at `starts`."""
+    result = np.zeros(answers, np.int64)
+    result[owner[starts]] = np.add.reduceat(values, starts, dtype=np.int64)
+    return result
 
-    What is returned of answers whose count is not on every token-carrying event has no meaning.
+
+class _Flags(NamedTuple):
+    """Masks by answer, as in ChunkTable; `named`: a call whose name held tokens back."""
+
+    estimated: Mask
+    contradicted: Mask
+    more_events: Mask
+    invisible: Mask
+    named: Mask
+
+
+def _counted(kinds: NDArray[np.uint8], counts: Ints, owner: Ints) -> tuple[Ints, Mask]:
+    """Return by how much an answer's cumulative count grew at each event, and where it shrank.
+
+    Growth is over all counts before it; of an answer it adds up to the largest count.
     """
     floor = owner << _SPAN
     reached = np.maximum.accumulate(floor + np.maximum(counts, 0))
     gain: Ints = reached - floor
+    shrinks = (counts != NO_COUNT) & (counts < gain)
     gain[1:] -= np.maximum(reached[:-1] - floor[1:], 0)
     usage = (kinds == _USAGE) & (gain > 0)
     if usage.any():
@@ -126,15 +161,13 @@ def _counted(kinds: NDArray[np.uint8], counts: Ints, owner: Ints) -> Ints:
         whole = np.add.reduceat(gain[at], np.flatnonzero(own))
         gain[at] = 0
         gain[at[own]] = whole
-    return gain
+    return gain, shrinks
 
 
-def _spread(
-    tokens: Ints, plain: Ints, owner: Ints, chunks: Ints, totals: Ints
-) -> tuple[Mask, Mask]:
+def _spread(tokens: Ints, plain: Ints, owner: Ints, chunks: Ints, totals: Ints) -> Mask:
     """Spread each answer's total over its chunks as evenly as whole tokens allow.
 
-    Return which answers' tokens are estimated so, and which have more chunks than tokens.
+    Return which answers' tokens are estimated so.
     """
     estimated = totals > chunks
     estimated &= chunks > 0
@@ -145,7 +178,7 @@ def _spread(
         place = np.arange(uneven.size) - np.flatnonzero(begins(whose))[_ranks(whose)]
         total, parts = totals[whose], chunks[whose]
         tokens[uneven] = (place + 1) * total // parts - place * total // parts
-    return estimated, (totals != NO_COUNT) & (totals < chunks)
+    return estimated
 
 
 def _last_empty(
@@ -168,33 +201,40 @@ def _last_empty(
     return found
 
 
-def _judged(
-    t_ns: Ints,
-    tokens: Ints,
-    owner: Ints,
-    estimated: Mask,
-    more_events: Mask,
-    invisible: Mask,
-    named: Mask,
-) -> ChunkTable:
-    answers = invisible.size
+def _judged(t_ns: Ints, tokens: Ints, owner: Ints, carrying: Mask, flags: _Flags) -> ChunkTable:
+    answers = flags.invisible.size
     chunk = tokens > 0
-    t_ns, tokens, owner = t_ns[chunk], tokens[chunk], owner[chunk]
+    # Text may come without growth of the count: held back, or split from its token.
+    alive = chunk | carrying
+    t_ns, tokens, owner = t_ns[alive], tokens[alive], owner[alive]
     starts = begins(owner)
     back = ~starts[1:] & (t_ns[1:] < t_ns[:-1])
     backwards = _have(owner[1:], back, answers)
+    last_ns = np.full(answers, NO_TIME)
+    ends = np.append(starts[1:], True)[: owner.size]
+    last_ns[owner[ends]] = t_ns[ends]
+    last_ns[backwards] = NO_TIME
+    chunk = chunk[alive]
+    if not chunk.all():
+        t_ns, tokens, owner = t_ns[chunk], tokens[chunk], owner[chunk]
+        starts = begins(owner)
     if backwards.any():
         whole = ~backwards[owner]
         t_ns, tokens, owner, starts = t_ns[whole], tokens[whole], owner[whole], starts[whole]
     several = _have(owner, ~starts & (tokens > 1), answers)
-    hidden = (_hides(tokens, owner, starts, answers) | (named & ~backwards)) & ~invisible
+    hidden = _hides(tokens, owner, starts, answers) | (flags.named & ~backwards)
+    hidden &= ~flags.invisible
+        _hides(tokens, owner, starts, answers) | (flags.named & ~backwards)
+    ) & ~flags.invisible
     return ChunkTable(
         t_ns,
         tokens,
         owner,
-        estimated & ~backwards,
-        more_events & ~backwards,
-        invisible & ~backwards,
+        last_ns,
+        flags.estimated & ~backwards,
+        flags.contradicted,
+        flags.more_events,
+        flags.invisible & ~backwards,
         backwards,
         several,
         hidden,

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from servemap.analysis.checks.cache import check_prefix
+from servemap.analysis.checks.cache import cached_share, check_prefix, cut_well
 from servemap.analysis.checks.cards import check_cards
 from servemap.analysis.checks.client import check_client, check_schedule
 from servemap.analysis.checks.clocks import check_clock_errors, check_clocks
@@ -41,6 +41,9 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
     rows, telemetry = evidence.found.requests.rows, evidence.telemetry
     clock, collectors = mapping(meta.get("clock")), mapping(meta.get("collectors"))
     hits = engine_cache_hits(telemetry.rows, segments)
+    told = cached_share([r for r in rows if r.status == "ok"])
+    if told is not None and not cut_well(telemetry.coverages, limits):
+        hits = None  # of too small a part of the segments to be set against usage
     fixed = mapping(load.get("request")).get("ignore_eos") is True
     case = mapping(mapping(meta.get("spec")).get("case"))
     planned = cache_planned(case) or shares(replay_stream(load))
@@ -48,7 +51,7 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
     return [
         check_attempt(meta),
         Check("segments", len(segments), 1, len(segments) > 0),
-        *check_requests(rows, evidence.found.sent, fixed, planned, hits, limits),
+        *check_requests(rows, evidence.found.sent, fixed, planned, hits, limits, measured.keys()),
         *check_client(evidence.client, rows, limits),
         *evidence.found.checks,
         *check_schedule(load, rows, limits),

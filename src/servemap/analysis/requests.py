@@ -10,7 +10,10 @@ All latencies come from the client's clock and all counts from the server's own 
   chunk_gap and chunk_tokens keep what this hides
 
 Which chunk brought how many tokens is read from the cumulative count on the events; where the
-server sends none, from its total, spread evenly over the chunks (flag `chunk_tokens_estimated`).
+server sends none, or counts that contradict its total (flag `token_counts_contradicted`), from its
+total, spread evenly over the chunks (flag `chunk_tokens_estimated`). Text behind the last growth of
+the count has no token of its own, and is `last`. A part that is more than its whole (cached tokens
+than the prompt's, reasoning than the output's) is no count: None.
 Only requests with status ok have latencies: half an answer is no sample of a whole one.
 
 All requests of a block are computed at once (`chunks.py`); the arrays of a row are parts of its
@@ -63,6 +66,9 @@ FLAG_HIDDEN = "hidden_first_tokens"
 FLAG_NO_TEXT = "first_token_not_visible"
 FLAG_NO_USAGE = "no_usage"
 FLAG_REASONING = "reasoning_count_contradicted"
+FLAG_COUNTS = "token_counts_contradicted"
+FLAG_CACHED = "cached_count_contradicted"
+FLAG_THOUGHT = "more_reasoning_than_output"
 FLAG_PROMPT = "prompt_tokens_differ"
 FLAG_BACKWARDS = "event_times_run_backwards"
 FLAG_AT_ONCE = "all_tokens_at_one_time"
@@ -179,9 +185,15 @@ def _block(block: Sequence[RawRequest], overlaps: Overlaps, times: LoadTimes) ->
         contradicted(one.events.kinds.count(b"k"), n)
         for one, n in zip(block, reasoning, strict=True)
     ]
+    thought = _exceeding(reasoning, counts["completion_tokens"])
+    cached = _exceeding(counts["cached_tokens"], counts["prompt_tokens"])
     counts["reasoning_tokens"] = [
-        None if bad else n for n, bad in zip(reasoning, wrong, strict=True)
+        None if bad or more else n for n, bad, more in zip(reasoning, wrong, thought, strict=True)
     ]
+    counts["cached_tokens"] = [
+        None if more else n for n, more in zip(counts["cached_tokens"], cached, strict=True)
+    ]
+    false = {FLAG_REASONING: wrong, FLAG_THOUGHT: thought, FLAG_CACHED: cached}
     events = _event_table(block, times)
     output = _numbers(counts["completion_tokens"], NO_COUNT)
     chunks = token_chunks(events, output, _numbers(counts["reasoning_tokens"], NO_COUNT))
@@ -222,11 +234,19 @@ def _block(block: Sequence[RawRequest], overlaps: Overlaps, times: LoadTimes) ->
             *map(_known_floats, timing),
             *arrays,
             _flags(
-                chunks, fields, counts, planned, wrong, ok & (first == last) & (first != NO_TIME)
+                chunks, fields, counts, planned, false, ok & (first == last) & (first != NO_TIME)
             ),
             strict=True,
         ),
     )
+
+
+def _exceeding(parts: Sequence[int | None], wholes: Sequence[int | None]) -> list[bool]:
+    """Say of each count whether it is more than that of which it is a part."""
+    return [
+        part is not None and whole is not None and part > whole
+        for part, whole in zip(parts, wholes, strict=True)
+    ]
 
 
 def _partial(events: Events, output_tokens: int | None) -> int:
@@ -256,12 +276,11 @@ def _event_table(block: Sequence[RawRequest], times: LoadTimes) -> EventTable:
 
 
 def _edges(chunks: ChunkTable, answers: int) -> tuple[Ints, Ints]:
-    """Return the arrival of each answer's first and last chunk, NO_TIME where it has none."""
-    first, last = np.full(answers, NO_TIME), np.full(answers, NO_TIME)
+    """Return when each answer's first chunk and its last event came, NO_TIME where it has none."""
+    first = np.full(answers, NO_TIME)
     own = begins(chunks.owner)
     first[chunks.owner[own]] = chunks.t_ns[own]
-    last[chunks.owner] = chunks.t_ns
-    return first, last
+    return first, chunks.last_ns
 
 
 def _first_text(events: EventTable) -> Ints:
@@ -331,7 +350,7 @@ def _flags(
     fields: Sequence[Fields],
     counts: Mapping[str, Sequence[int | None]],
     planned: Sequence[int | None],
-    wrong: Sequence[bool],
+    false: Mapping[str, Sequence[bool]],
     at_once: Mask,
 ) -> list[tuple[str, ...]]:
     output, given = counts["completion_tokens"], counts["prompt_tokens"]
@@ -348,7 +367,8 @@ def _flags(
         FLAG_HIDDEN: chunks.hidden,
         FLAG_NO_USAGE: np.array(no_usage, np.bool_),
         FLAG_PROMPT: np.array(differs, np.bool_),
-        FLAG_REASONING: np.array(wrong, np.bool_),
+        FLAG_COUNTS: chunks.contradicted,
+        **{name: np.array(bad, np.bool_) for name, bad in false.items()},
         FLAG_AT_ONCE: at_once & more & ~chunks.hidden,
     }
     found: list[tuple[str, ...]] = [()] * len(fields)

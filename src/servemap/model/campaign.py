@@ -85,6 +85,8 @@ class Limits(Chosen):
     """Limits of the verdict's checks; where one is absent, that of `analysis/limits.yaml`."""
 
     error_share: NotNegative | None = None
+    latency_missing: NotNegative | None = None
+    token_count_mismatch: NotNegative | None = None
     output_token_deviation: NotNegative | None = None
     input_token_mismatch: NotNegative | None = None
     input_token_tolerance: NotNegative | None = None

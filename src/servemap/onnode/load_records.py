@@ -176,7 +176,7 @@ def first_token_event(kinds: str, tokens: List[Optional[int]]) -> Optional[int]:
 def last_token_event(kinds: str, tokens: List[Optional[int]]) -> Optional[int]:
     """Index of the last event that brought a token.
 
-    An empty chunk counts where its token count grew over an earlier chunk's: llama.cpp closes
+    An empty chunk counts where its token count grew over all earlier chunks': llama.cpp closes
     with an empty chunk that carries the only count, and no token.
     """
     last: Optional[int] = None
@@ -186,7 +186,8 @@ def last_token_event(kinds: str, tokens: List[Optional[int]]) -> Optional[int]:
         grew = count is not None and known is not None and count > known
         if kind in "tkc" or (kind == "r" and (grew or (last is None and count))):
             last = index
-        known = count if count is not None else known
+        if count is not None:
+            known = max(count, known or 0)
     return last
 
 

@@ -120,6 +120,58 @@ def test_more_chunks_than_tokens_is_flagged():
     assert row.output_tokens == 2
 
 
+@pytest.mark.parametrize(
+    "counts", [[10, 20, 30, 40, 4], [1, 2, 3, 9, 4], [2, 1, 3, 4, 4], [1, 1, 2, 2, 3]]
+)
+def test_counts_on_events_that_contradict_the_total_are_not_taken(counts):
+    events = [(10 * (k + 1), "tttt"[k], counts[k]) for k in range(4)]
+    row = parse(streamed([*events, (41, "u", counts[4])], 4)).rows[0]
+    assert "token_counts_contradicted" in row.flags
+    assert row.chunk_tokens.tolist() == [1] * 4
+    assert row.itl_s == pytest.approx([0.01] * 3)
+    assert row.tpot_s == pytest.approx(0.01)
+
+
+def test_a_count_of_0_beside_text_says_no_more_than_none():
+    events = [(10, "t", 0), (20, "t", 0), (30, "t", 1), (31, "u", 3)]
+    row = parse(streamed(events, 3)).rows[0]
+    assert row.ttft_s == pytest.approx(0.01)
+    assert row.chunk_tokens.tolist() == [1] * 3
+
+
+@pytest.mark.parametrize("kind", "tkc")
+def test_what_comes_behind_the_last_growth_of_the_count_ends_the_answer(kind):
+    events = [(10, "t", 2), (20, "t", 4), (50, kind, 4), (51, "u", 4)]
+    row = parse(streamed(events, 4)).rows[0]
+    assert row.e2e_s == pytest.approx(0.05)
+    assert row.chunk_tokens.tolist() == [2, 2]
+    assert row.tpot_s == pytest.approx(0.04 / 3)
+
+
+def test_a_total_on_every_event_says_nothing_of_where_tokens_came():
+    row = parse(streamed([(10 * (k + 1), "t", 8) for k in range(4)], 8)).rows[0]
+    assert row.e2e_s == pytest.approx(0.04)
+    assert row.chunk_tokens.tolist() == [2] * 4
+    assert "chunk_tokens_estimated" in row.flags
+
+
+def test_a_closing_empty_event_with_the_only_count_is_no_token():
+    row = parse(streamed([(10, "t", None), (20, "t", None), (90, "r", 2)], 2)).rows[0]
+    assert row.e2e_s == pytest.approx(0.02)
+    assert row.flags == ()
+
+
+def test_a_part_that_is_more_than_its_whole_is_not_known():
+    row = one(usage={"prompt_tokens": 64, "completion_tokens": 4, "cached_tokens": 192})
+    assert (row.cached_tokens, row.input_tokens) == (None, 64)
+    assert row.flags == ("cached_count_contradicted",)
+    row = one(usage={"prompt_tokens": 64, "completion_tokens": 4, "reasoning_tokens": 5})
+    assert (row.reasoning_tokens, row.output_tokens) == (None, 4)
+    assert row.flags == ("more_reasoning_than_output",)
+    row = one(usage={"prompt_tokens": 64, "completion_tokens": 4, "cached_tokens": 64})
+    assert (row.cached_tokens, row.flags) == (64, ())
+
+
 def test_a_token_that_never_showed_gives_an_upper_bound():
     row = parse(streamed([(40, "r", None), (41, "u", None), (42, "d", None)], 1)).rows[0]
     assert row.ttft_s == pytest.approx(0.040)
@@ -221,13 +273,15 @@ EVENTS = st.lists(
     st.tuples(
         st.integers(-1, 1000),
         st.sampled_from("rtkcuted"),
-        st.integers(-1, 8),
+        st.integers(-2, 8),
     ),
     max_size=30,
 )
+SHRUNK = -2
+AS_COUNTED = -1
 ANSWER = st.tuples(
     EVENTS,
-    st.none() | st.integers(0, 200),
+    st.none() | st.integers(0, 200) | st.just(AS_COUNTED),
     st.sampled_from(["none", "all", "some"]),
     st.none() | st.integers(0, 50),
     st.sampled_from(["ok", "failed"]),
@@ -235,14 +289,19 @@ ANSWER = st.tuples(
 
 
 def answer(number, events, total, counted, reasoning, status):
-    """A raw record; a gap of -1 runs backwards, a count of -1 is none."""
+    """A raw record; a gap of -1 runs backwards, a count of -1 is none, of SHRUNK less by one."""
     times, counts = [], []
     for gap, _, _ in events:
         times.append(T0 if not times else times[-1] + gap * MS)
     for position, (_, _, n) in enumerate(events):
         known = counted == "all" or (counted == "some" and position % 3)
         told = [c for c in counts if c is not None]
-        counts.append((told[-1] if told else 0) + max(n, 0) if known and n >= 0 else None)
+        if n == SHRUNK and told:
+            counts.append(max(told[-1] - 1, 0))
+        else:
+            counts.append((told[-1] if told else 0) + max(n, 0) if known and n >= 0 else None)
+    if total == AS_COUNTED:
+        total = max((c for c in counts if c is not None), default=None)
     return {
         **request(number, status=status),
         "t_ns": times,
@@ -257,17 +316,25 @@ def test_all_answers_at_once_are_as_each_alone_by_the_plain_form(answers):
     records = [answer(number, *one) for number, one in enumerate(answers)]
     for row, record in zip(parse(*records).rows, records, strict=True):
         usage = record["usage"]
+        total, reasoning = usage["completion_tokens"], usage["reasoning_tokens"]
         plain = token_chunks(
             record["t_ns"],
             record["kinds"],
             record["tokens"] or [],
-            usage["completion_tokens"],
-            usage["reasoning_tokens"],
+            total,
+            None if total is not None and (reasoning or 0) > total else reasoning,
         )
-        apart = ("no_usage", "all_tokens_at_one_time", "reasoning_count_contradicted")
+        apart = (
+            "no_usage",
+            "all_tokens_at_one_time",
+            "reasoning_count_contradicted",
+            "more_reasoning_than_output",
+        )
         own = [f for f in row.flags if f not in apart]
         assert sorted(own) == sorted(plain.flags)
         assert row.first_ns == (int(plain.t_ns[0]) if plain.t_ns.size else None)
+        if plain.t_ns.size:
+            assert row.last_ns == plain.last_ns
         if row.status != "ok":
             continue
         assert row.chunk_tokens.tolist() == plain.tokens.tolist()

@@ -1,7 +1,7 @@
 import pytest
 from runbuilder import request
 
-from servemap.analysis.checks.cache import EngineHits
+from servemap.analysis.checks.cache import EngineHits, check_prefix
 from servemap.analysis.checks.client import check_client
 from servemap.analysis.checks.collectors import check_collectors
 from servemap.analysis.checks.requests import check_requests
@@ -71,14 +71,86 @@ def test_unplanned_cache_hits():
     assert check("unplanned_cache_hits", [request(1, usage=usage(cached=None))]).ok is None
 
 
+def hits(share):
+    return EngineHits(share, 3.0, 3.6)
+
+
 def test_the_engines_counters_tell_of_hits_where_usage_does_not():
     silent = [request(1, usage=usage(cached=None))]
-    assert check("unplanned_cache_hits", silent, engine=EngineHits(0.86, 3.0, 3.6)).ok is False
-    assert check("unplanned_cache_hits", silent, engine=EngineHits(0.0, 3.0, 3.6)).ok is True
-    told = [request(1, usage=usage(cached=0))]
-    assert check("unplanned_cache_hits", told, engine=EngineHits(0.86, 3.0, 3.6)).value == 0.0
-    note = check("unplanned_cache_hits", silent, engine=EngineHits(0.0, 3.0, 3.6)).note
+    assert check("unplanned_cache_hits", silent, engine=hits(0.86)).ok is False
+    assert check("unplanned_cache_hits", silent, engine=hits(0.0)).ok is True
+    note = check("unplanned_cache_hits", silent, engine=hits(0.0)).note
     assert note.endswith("between scrapes inside the segments: 3.0 of 3.6 s")
+
+
+def test_the_engines_counters_are_set_against_usage():
+    told = [request(1, usage=usage(cached=0))]
+    found = check("unplanned_cache_hits", told, engine=hits(0.86))
+    assert (found.value, found.ok) == (0.86, False)
+    assert found.note.endswith("3.0 of 3.6 s; usage tells of 0.0%")
+    # Scrapes leave out a segment's edges.
+    assert check("unplanned_cache_hits", told, engine=hits(0.02)).ok is True
+    hit = [request(1, usage=usage(cached=32))]
+    assert check("unplanned_cache_hits", hit, engine=hits(0.0)).value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("engine", "ok", "value"), [(None, True, 0.0), (0.41, True, 0.0), (0.0, False, 0.5)]
+)
+def test_a_prefix_that_only_usage_reached_is_not_believed(engine, ok, value):
+    stream = {"name": "main", "kind": "closed", "isl": 64, "prefix_tokens": 32}
+    load = {"segments": [{"name": "main", "streams": [stream]}]}
+    rows = parse_requests([JsonLine(1, request(1, usage=usage(cached=32)))], {}).rows
+    (found,) = check_prefix(load, rows, None if engine is None else hits(engine), LIMITS)
+    assert (found.ok, found.value) == (ok, value)
+
+
+def test_requests_of_a_segment_that_is_not_measured_are_not_recorded_ones():
+    rows = parse_requests([JsonLine(1, request(1, segment="other"))], {}).rows
+    (found, *_) = check_requests(rows, 1, True, False, None, LIMITS, ["main"])
+    assert (found.value, found.ok) == (0, False)
+    assert found.note == "1 belong to no measured segment: other"
+
+
+def test_answers_without_latencies_are_counted():
+    records = [request(k) for k in range(4)]
+    for record in records[1:]:
+        record["t_ns"].reverse()
+    found = check("latencies_missing", records)
+    assert (found.value, found.ok) == (0.75, False)
+    assert found.note == "3 of 4 that succeeded: event_times_run_backwards"
+    assert check("latencies_missing", records[:1]).ok is True
+    assert check("latencies_missing", [request(1, status="failed")]).ok is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"tokens": [10, 20, 30, 40, 4, None]}, "token_counts_contradicted: 1"),
+        ({"tokens": [1, 2, 3, 9, 4, None]}, "token_counts_contradicted: 1"),
+        ({"tokens": [2, 1, 3, 4, 4, None]}, "token_counts_contradicted: 1"),
+        ({"usage": usage(out=0)}, "more_chunks_than_tokens: 1"),
+        ({"usage": usage(out=3)}, "more_chunks_than_tokens: 1"),
+        ({"usage": usage(cached=65)}, "cached_count_contradicted: 1"),
+        ({"usage": {**usage(), "reasoning_tokens": 5}}, "more_reasoning_than_output: 1"),
+    ],
+)
+def test_counts_that_contradict_each_other(changes, note):
+    found = check("token_counts", [request(1, **changes)], fixed=False)
+    assert (found.value, found.ok, found.note) == (1.0, False, note)
+    assert check("token_counts", [request(1, **changes), *map(request, range(2, 101))]).ok is True
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [None, [1, 2, 3, 4, 4, None], [2, 2, 4, 4, 4, None], [4, 4, 4, 4, 4, None], [1, None] * 3],
+)
+def test_counts_that_agree(counts):
+    assert check("token_counts", [request(1, tokens=counts)]).ok is True
+
+
+def test_no_counts_contradict_nothing():
+    assert check("token_counts", [request(1, usage=None)]).ok is None
 
 
 def test_client_checks():

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servemap.analysis.checks.cache import EngineHits
@@ -59,6 +59,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=8), st.integers(1, 20))
 def test_what_is_shared_is_what_the_client_makes_alike(rows: list[Any], size: int) -> None:
     """The counted tokens are those of the longest common beginning of the prompts themselves."""
@@ -104,6 +105,9 @@ def test_a_turn_can_reuse_the_one_before_and_no_later_one() -> None:
         (64, None, True, "33.3% to 33.3% of the input came before, 33.3% reached"),
         (0, None, False, "0.0% reached"),
         (128, None, False, "66.7% reached"),
+        (64, 0.25, True, "33.3% reached by usage (25.0% by the engine's counters"),
+        (64, 0.0, False, "33.3% reached by usage (0.0% by the engine's counters"),
+        (64, 0.9, True, "33.3% reached by usage (90.0% by the engine's counters"),
         (None, 0.34, True, "34.0% reached by the engine's counters, between scrapes"),
         (None, None, None, "does not report cached tokens"),
     ],

@@ -156,6 +156,16 @@ def test_llama_cpp_closes_with_an_empty_chunk_that_holds_the_count():
     assert got["timings"] == {"prompt_ms": 2.5}
 
 
+@pytest.mark.parametrize(("last", "at"), [(5, 3), (4, 1)])
+def test_an_empty_chunk_ends_an_answer_where_its_count_is_the_largest_so_far(last, at):
+    """A count that shrank before does not make a token of the one that takes it back."""
+    counts = [("a", 1), ("b", 4), ("", 2), ("", last)]
+    blocks = [text_chunk(text, usage=usage(8, count)) for text, count in counts]
+    got = record(events(*blocks, "[DONE]"))
+    assert got["kinds"] == "ttrrd"
+    assert got["last_ns"] == got["t_ns"][at]
+
+
 def test_final_usage_with_empty_text_is_taken():
     got = record(events(text_chunk("a"), text_chunk("", "stop", usage=usage(4, 37)), "[DONE]"))
     assert got["usage"]["completion_tokens"] == 37

@@ -190,6 +190,45 @@ def prefix(cached: int) -> Callable[[Raw], None]:
     return change
 
 
+def engine_hits(share: float) -> Callable[[Raw], None]:
+    """The engine's own counters tell of this share of hits, beside what usage says."""
+
+    def change(raw: Raw) -> None:
+        for k, line in enumerate(raw["engine"]):
+            line["text"] += f'vllm:prefix_cache_hits_total{{engine="0"}} {8 * k * share}\n'
+
+    return change
+
+
+def both(*changes: Callable[[Raw], None]) -> Callable[[Raw], None]:
+    def change(raw: Raw) -> None:
+        for one in changes:
+            one(raw)
+
+    return change
+
+
+def counts_on_events(*counts: int) -> Callable[[Raw], None]:
+    """Each of four tokens came with a count; usage at the end says 4."""
+
+    def change(raw: Raw) -> None:
+        for record in raw["requests"]:
+            told = iter(counts)
+            record["tokens"] = [next(told) if k == "t" else None for k in record["kinds"]]
+
+    return change
+
+
+def backwards(raw: Raw) -> None:
+    for record in raw["requests"][4:]:
+        record["t_ns"].reverse()
+
+
+def elsewhere(raw: Raw) -> None:
+    for record in raw["requests"][:2]:
+        record["segment"] = "control"
+
+
 def another_process(raw: Raw) -> None:
     for line in raw["proc"][len(raw["proc"]) // 2 :]:
         line["procs"][0]["start"] = 8
@@ -257,10 +296,20 @@ FAILS: list[tuple[str, Callable[[Raw], None]]] = [
     ("attempt", disturbed),
     ("segments", meta(segments=[])),
     ("requests_recorded", lambda raw: raw["requests"].pop()),
+    ("requests_recorded", elsewhere),
     ("error_share", failing(1)),
+    ("latencies_missing", backwards),
+    ("token_counts", counts_on_events(10, 20, 30, 40)),
+    ("token_counts", counts_on_events(2, 1, 3, 4)),
+    ("token_counts", usage(completion_tokens=0)),
+    ("token_counts", usage(completion_tokens=3)),
+    ("token_counts", usage(cached_tokens=9)),
+    ("token_counts", both(meta("spec", "case", kind="chat"), usage(cached_tokens=9))),
+    ("token_counts", usage(reasoning_tokens=5)),
     ("output_tokens_vs_plan", usage(completion_tokens=3)),
     ("input_tokens_vs_plan", usage(prompt_tokens=12)),
     ("unplanned_cache_hits", usage(cached_tokens=4)),
+    ("unplanned_cache_hits", engine_hits(0.9)),
     ("client_status", client(status="failed")),
     ("client_lag_ms", client(max_lag_ms=5000.0)),
     ("client_late_ms", client(late_ms={"p50": 0.1, "p99": 0.5, "p995": 5000.0, "max": 5000.0})),
@@ -274,6 +323,7 @@ FAILS: list[tuple[str, Callable[[Raw], None]]] = [
     ("concurrency", stream(concurrency=400)),
     ("concurrency", all_at_once),
     ("cached_share_vs_prefix", prefix(0)),
+    ("cached_share_vs_prefix", both(prefix(4), engine_hits(0.0))),
     ("server_unchanged", another_process),
     ("server_unchanged", gone),
     ("server_unchanged", another_start),
@@ -291,8 +341,13 @@ FAILS: list[tuple[str, Callable[[Raw], None]]] = [
 ]  # fmt: skip
 HOLDS: dict[str, Callable[[Raw], None]] = {
     "schedule_lag_p99_ms": open_loop(1),
-    "cached_share_vs_prefix": prefix(4),
+    "cached_share_vs_prefix": both(prefix(4), engine_hits(0.45)),
 }
+ALSO_HOLD: list[tuple[str, Callable[[Raw], None]]] = [
+    ("unplanned_cache_hits", engine_hits(0.015)),
+    ("token_counts", counts_on_events(1, 2, 3, 4)),
+    ("token_counts", counts_on_events(4, 4, 4, 4)),
+]
 
 
 def test_every_check_is_shown_to_fail() -> None:
@@ -313,10 +368,12 @@ def test_the_load_holds_every_check(measured: Raw, tmp_path: Path) -> None:
     assert limits["error_share"] == default_limits()["error_share"]
 
 
-@pytest.mark.parametrize("name", sorted(HOLDS))
-def test_a_check_of_other_loads_holds(name: str, measured: Raw, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "change"), [*HOLDS.items(), *ALSO_HOLD])
+def test_a_check_of_other_loads_holds(
+    name: str, change: Callable[[Raw], None], measured: Raw, tmp_path: Path
+) -> None:
     raw = copy.deepcopy(measured)
-    HOLDS[name](raw)
+    change(raw)
     assert outcomes(derive(tmp_path, raw), name) == [True]
 
 
@@ -361,6 +418,14 @@ def test_a_segment_too_short_for_telemetry_keeps_its_latencies(
     assert metrics["verdict"] == "valid", metrics["reasons"]
     assert set(outcomes(metrics, "coverage")) == {None}
     assert metrics["segments"][0]["metrics"]["ttft_s"]["p50"] is not None
+
+
+def test_a_few_scrapes_are_not_set_against_usage(measured: Raw, tmp_path: Path) -> None:
+    raw = copy.deepcopy(measured)
+    engine_hits(0.9)(raw)
+    raw["meta"]["collectors"]["head/engine_metrics"]["interval_s"] = 0.1
+    raw["engine"] = raw["engine"][::5]
+    assert outcomes(derive(tmp_path, raw), "unplanned_cache_hits") == [True]
 
 
 def test_records_of_older_versions_have_checks_that_do_not_apply(
