@@ -226,9 +226,9 @@ def error_message(body: bytes) -> Optional[str]:
 
 
 def whole_text(text: str) -> str:
-    """Return a text that can be written anywhere: halves of surrogate pairs (JSON has them) spelled.
+    """Return a text that can be written anywhere: halves of surrogate pairs are spelled.
 
-    UTF-8 has no such character (RFC 3629, 3).
+    JSON may hold them, UTF-8 may not (RFC 3629, 3).
     """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

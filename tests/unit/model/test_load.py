@@ -23,6 +23,9 @@ MINIMAL: dict[str, Any] = {
 }
 
 
+CURVE = {"id": "k", "kind": "curve", "isl": 64, "osl": 8, "concurrencies": [1, 4]}
+
+
 def changed(path: str, value: Any) -> dict[str, Any]:
     """The minimal campaign with one dotted key set, or removed where the value is None."""
     config = copy.deepcopy(MINIMAL)
@@ -80,7 +83,11 @@ def test_the_minimal_campaign_is_one() -> None:
         ("server.topology", 3, "server.topology: must be a mapping of keys to values (value: 3)"),
         ("collectors", {"P X": {}}, "collectors.P X: must match pattern"),
         ("slo", {"ttft": 1}, "slo.ttft: unknown key (value: 1)"),
-        ("slo", {"ttft_s": -1}, "slo.ttft_s: must be greater than or equal to 0 (value: -1)"),
+        ("slo", {"ttft_s": -1}, "slo.ttft_s: must be greater than 0 (value: -1)"),
+        *(
+            ("slo", {name: 0}, f"slo.{name}: must be greater than 0 (value: 0)")
+            for name in Slo.model_fields
+        ),
         ("limits", {"eror_share": 1}, "limits.eror_share: unknown key"),
         ("cases.0.isl", "9" * 400, "is not a length"),
         ("cases.0.repeats", 1001, "cases.c.repeats: must be less than or equal to 1000"),
@@ -313,6 +320,14 @@ def test_an_inventory_holds_nothing_else(tmp_path: Path) -> None:
         ("server.enigne", "x", "server.enigne", "did you mean engine?"),
         ("server.settings", {"max_activ": 2}, "server.settings.max_activ", "mean max_active?"),
         ("cases.0.concurency", 2, "cases.c.concurency", "did you mean concurrency?"),
+        ("cases.0.concurrencies", [2], "cases.c.concurrencies", "did you mean concurrency?"),
+        ("cases.0", {**CURVE, "concurrency": 2}, "cases.k.concurrency", "mean concurrencies?"),
+        (
+            "cases.0",
+            {**CURVE, "kind": "search", "most": 8},
+            "cases.k.concurrencies",
+            "remove the key",
+        ),
         ("rnu", 1, "rnu", "did you mean run?"),
     ],
 )
