@@ -4,7 +4,9 @@ from typing import Any
 
 from servemap.engines.registry import get_adapter, get_engine
 from servemap.measure.collect import chosen_collectors
+from servemap.model.check_times import check_times
 from servemap.model.checks import check, check_traces
+from servemap.model.curves import cases_of
 from servemap.model.errors import ConfigError
 from servemap.model.load import assemble, parse_campaign
 from servemap.model.plan import Plan
@@ -17,7 +19,8 @@ def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
 
     Args:
         config: the configuration.
-        traces: whether the traces of replays must be here, as they must for measuring.
+        traces: whether it is to be measured: the traces of replays must be here, and each case must
+            be able to end in its time. Records of earlier runs are read without.
 
     Raises:
         ConfigError: names the key, the value and the remedy of the first thing that is wrong.
@@ -26,6 +29,8 @@ def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
     check(campaign)
     if traces:
         check_traces(campaign)
+        for case in cases_of(campaign):
+            check_times(case)
     chosen_collectors(campaign)
     context = Context(Plan(campaign))
     for variant in context.plan.variants:

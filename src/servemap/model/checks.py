@@ -13,7 +13,6 @@ from servemap.model.check_grids import check_grids
 from servemap.model.check_milestone import check_milestone
 from servemap.model.check_nodes import check_nodes, known
 from servemap.model.check_server import check_server
-from servemap.model.check_times import check_times
 from servemap.model.curves import cases_of, curves_of
 from servemap.model.errors import ConfigError
 from servemap.model.grids import variants_of
@@ -73,7 +72,6 @@ def check(campaign: Campaign) -> None:
         _check_variant(campaign, variant)
     for case in cases:
         _check_lengths(campaign, case)
-        check_times(case)
         if isinstance(case, SearchCase):
             _check_slo(campaign, case)
     _check_targets(campaign)

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from servemap.measure.setup import load_context
 from servemap.model.errors import ConfigError
+from tests.fakes import campaign
 from tests.unit.model.test_curves import planned
 
 SHAPE = {"id": "k", "isl": 64, "osl": 8}
@@ -40,6 +42,12 @@ def test_a_case_that_cannot_end_in_its_time_is_refused(case: dict[str, Any], lea
     assert error.value.what == f"the case takes {least_s} s at least, case_timeout_s is 600"
     assert error.value.where.endswith(".case_timeout_s")
     assert error.value.remedy.startswith("raise it, or ")
+
+
+@pytest.mark.parametrize(("case", "_least_s"), TOO_LONG)
+def test_a_record_of_an_earlier_run_is_read_as_it_is(case: dict[str, Any], _least_s: int) -> None:
+    phases = [{"id": "phase1", "cases": [case["id"]]}]
+    assert load_context(campaign(cases=[case], phases=phases), traces=False).plan.cases
 
 
 @pytest.mark.parametrize(("case", "least_s"), TOO_LONG)
