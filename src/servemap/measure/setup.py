@@ -4,6 +4,7 @@ from typing import Any
 
 from servemap.engines.registry import get_adapter, get_engine
 from servemap.measure.collect import chosen_collectors
+from servemap.model.check_reachable import check_reachable
 from servemap.model.check_times import check_times
 from servemap.model.checks import check, check_traces
 from servemap.model.curves import cases_of
@@ -20,7 +21,7 @@ def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
     Args:
         config: the configuration.
         traces: whether it is to be measured: the traces of replays must be here, and each case must
-            be able to end in its time. Records of earlier runs are read without.
+            be able to end in its time and to meet its SLO. Earlier runs are read without.
 
     Raises:
         ConfigError: names the key, the value and the remedy of the first thing that is wrong.
@@ -29,6 +30,7 @@ def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
     check(campaign)
     if traces:
         check_traces(campaign)
+        check_reachable(campaign)
         for case in cases_of(campaign):
             check_times(case)
     chosen_collectors(campaign)

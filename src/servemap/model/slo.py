@@ -7,7 +7,6 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from servemap.model.base import Model
 
 NotNegative = Annotated[float, Field(ge=0)]
-_Limit = Annotated[float, Field(gt=0)]
 
 
 class Chosen(Model):
@@ -19,9 +18,9 @@ class Chosen(Model):
 
 
 class Slo(Chosen):
-    """Upper limits of goodput, in seconds; none is 0, which no request meets."""
+    """Upper limits of goodput, in seconds."""
 
-    ttft_s: _Limit | None = None
-    tpot_s: _Limit | None = None
-    e2e_s: _Limit | None = None
-    itl_p99_s: _Limit | None = None
+    ttft_s: NotNegative | None = None
+    tpot_s: NotNegative | None = None
+    e2e_s: NotNegative | None = None
+    itl_p99_s: NotNegative | None = None

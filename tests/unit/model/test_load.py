@@ -83,11 +83,7 @@ def test_the_minimal_campaign_is_one() -> None:
         ("server.topology", 3, "server.topology: must be a mapping of keys to values (value: 3)"),
         ("collectors", {"P X": {}}, "collectors.P X: must match pattern"),
         ("slo", {"ttft": 1}, "slo.ttft: unknown key (value: 1)"),
-        ("slo", {"ttft_s": -1}, "slo.ttft_s: must be greater than 0 (value: -1)"),
-        *(
-            ("slo", {name: 0}, f"slo.{name}: must be greater than 0 (value: 0)")
-            for name in Slo.model_fields
-        ),
+        ("slo", {"ttft_s": -1}, "slo.ttft_s: must be greater than or equal to 0 (value: -1)"),
         ("limits", {"eror_share": 1}, "limits.eror_share: unknown key"),
         ("cases.0.isl", "9" * 400, "is not a length"),
         ("cases.0.repeats", 1001, "cases.c.repeats: must be less than or equal to 1000"),
