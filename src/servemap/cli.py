@@ -38,6 +38,7 @@ from servemap.model.replay import case_trace
 from servemap.model.resolve import resolved_case
 from servemap.model.results import RESULTS, run_dir
 from servemap.model.targets import with_present_names
+from servemap.onnode.any_text import take_any_text
 from servemap.report.render import outdated, render
 from servemap.scripting import say_os_error
 from servemap.server.context import Context
@@ -309,6 +310,7 @@ def bench(context: typer.Context) -> None:
 
 def main() -> None:
     """Entry point: errors are said in words and end with 1."""
+    take_any_text()
     try:
         app()
     except ServemapError as error:

@@ -17,6 +17,7 @@ from servemap.analysis.search import Probe, read_probe, search_figures
 from servemap.analysis.table import say_answer
 from servemap.model.canon import write_json_atomic
 from servemap.model.cases import SearchCase
+from servemap.model.check_reachable import check_slo
 from servemap.model.curves import arrivals_at, whole_waves
 from servemap.model.errors import ConfigError
 from servemap.model.search import Probed, bounds_of, next_step, say_level
@@ -104,6 +105,8 @@ def _case(options: dict[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         _, line, _ = say_problems(error.errors(), "search.")[0]
         raise ConfigError(_by_option(line), _WHERE, "see servemap bench --search --help") from error
+    if case.slo is not None:
+        check_slo(case.slo, "search.slo")
     return case.model_dump(mode="json")
 
 

@@ -224,8 +224,6 @@ def _judged(t_ns: Ints, tokens: Ints, owner: Ints, carrying: Mask, flags: _Flags
     several = _have(owner, ~starts & (tokens > 1), answers)
     hidden = _hides(tokens, owner, starts, answers) | (flags.named & ~backwards)
     hidden &= ~flags.invisible
-        _hides(tokens, owner, starts, answers) | (flags.named & ~backwards)
-    ) & ~flags.invisible
     return ChunkTable(
         t_ns,
         tokens,

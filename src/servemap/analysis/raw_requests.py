@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from servemap.model.files import regular
+from servemap.onnode.checked import MOST_TOKENS
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Skipped
 from servemap.parsers.values import integer, mapping, sequence, text
@@ -26,14 +27,11 @@ NO_TIME = np.iinfo(np.int64).min
 NO_COUNT = -1
 # The largest integer is also what a text of more digits is read as.
 _TOO_LARGE = np.iinfo(np.int64).max
-_MOST_COUNTED = 2**32
 _PLAIN = b"0123456789,[]"
 _PLAIN_OR_NULL = _PLAIN + b"nul"
 _NO_COUNTS = b"null"
 
 
-# More tokens than any context holds is damage, not a count.
-MOST_TOKENS = 100_000_000
 _Int = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)] | None
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)] | None
 
@@ -173,7 +171,7 @@ def _counts(array: bytes) -> Ints | None:
     if array == _NO_COUNTS:
         return None
     counts = _integers(array.replace(b"null", b"-1"))
-    counts[counts >= _MOST_COUNTED] = NO_COUNT
+    counts[counts > MOST_TOKENS] = NO_COUNT
     counts.flags.writeable = False
     return counts
 
@@ -193,7 +191,7 @@ def _loose(t_ns: Any, kinds: Any, tokens: Any) -> Events:
     times = [integer(t) for t in sequence(t_ns)[: len(letters)]]
     letters = letters[: len(times)]
     counts = [integer(n) for n in sequence(tokens)[: len(times)]]
-    told = [NO_COUNT if n is None or n >= _MOST_COUNTED else max(n, 0) for n in counts]
+    told = [NO_COUNT if n is None or n > MOST_TOKENS else max(n, 0) for n in counts]
     told += [NO_COUNT] * (len(times) - len(told))
     return Events(
         np.array([NO_TIME if t is None else t for t in times], np.int64),

@@ -5,7 +5,10 @@ from typing import Any
 from servemap.engines.profiling import refuse_profiler
 from servemap.engines.registry import get_adapter, get_engine
 from servemap.measure.collect import chosen_collectors
+from servemap.model.check_reachable import check_reachable
+from servemap.model.check_times import check_times
 from servemap.model.checks import check, check_traces
+from servemap.model.curves import cases_of
 from servemap.model.errors import ConfigError
 from servemap.model.load import assemble, parse_campaign
 from servemap.model.plan import Plan
@@ -18,7 +21,8 @@ def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
 
     Args:
         config: the configuration.
-        traces: whether the traces of replays must be here, as they must for measuring.
+        traces: whether it is to be measured: the traces of replays must be here, and each case must
+            be able to end in its time and to meet its SLO. Earlier runs are read without.
 
     Raises:
         ConfigError: names the key, the value and the remedy of the first thing that is wrong.
@@ -27,6 +31,9 @@ def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
     check(campaign)
     if traces:
         check_traces(campaign)
+        check_reachable(campaign)
+        for case in cases_of(campaign):
+            check_times(case)
     chosen_collectors(campaign)
     context = Context(Plan(campaign))
     for variant in context.plan.variants:

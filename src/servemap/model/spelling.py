@@ -58,11 +58,18 @@ def meant(path: Sequence[Any], model: type[BaseModel]) -> str | None:
     """Return the key of the model at this location that is nearest to its last step, or None."""
     here = [model]
     for step in path[:-1]:
+        # Pydantic names the kind of an entry, where there are several.
+        here = [m for m in here if step in _kinds(m)] or here
         fields = [m.model_fields[step].annotation for m in here if step in m.model_fields]
         # Positions in lists and names of types that pydantic tried are no fields.
         here = [inner for field in fields for inner in _models(field)] or here
     keys = dict.fromkeys(key for one in here for key in one.model_fields)
     return next(iter(difflib.get_close_matches(str(path[-1]), keys, n=1)), None)
+
+
+def _kinds(model: type[BaseModel]) -> tuple[Any, ...]:
+    field = model.model_fields.get("kind")
+    return () if field is None else get_args(field.annotation)
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -4,6 +4,8 @@ import sys
 from importlib import import_module
 from typing import List
 
+from .any_text import take_any_text
+
 # command -> (module of this package, its function taking argv and returning the exit status)
 COMMANDS = {
     "ask": ("ask", "main"),
@@ -36,6 +38,7 @@ def main(argv: List[str]) -> int:
     if not argv or argv[0] not in COMMANDS:
         print("usage: onnode {%s} ARGS..." % ",".join(sorted(COMMANDS)), file=sys.stderr)
         return 2
+    take_any_text()
     module, function = COMMANDS[argv[0]]
     status: int = getattr(import_module("." + module, __package__), function)(argv[1:])
     return status

@@ -4,6 +4,8 @@ import json
 from typing import Any, Dict, List, NoReturn, Optional
 
 MAX_COUNT = 10_000_000
+MOST_TOKENS = 100_000_000
+"""A server's count of tokens is a whole number from 0 to this, more than any context holds."""
 
 
 class SpecError(Exception):

@@ -151,6 +151,7 @@ class Pool:
 
     def close(self) -> None:
         """Close everything."""
-        for conn in list(self.conns.values()):
-            self.drop(conn)
+        for conn in self.conns.values():
+            conn.sock.close()
+        self.conns.clear()
         self.epoll.close()

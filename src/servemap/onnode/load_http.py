@@ -7,6 +7,7 @@ from typing import Dict, List, Optional, Tuple
 
 MAX_HEAD = 65536
 MAX_LINE = 4096
+MAX_DIGITS = 15
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: |$)")
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}(?=[ \t]*(?:;|$))")
@@ -158,7 +159,7 @@ class Response:
         elif status in (204, 304):
             self._mode = _DONE
         elif length is not None and not encoding:
-            if not length.isdigit():
+            if not length.isdigit() or len(length) > MAX_DIGITS:
                 raise FramingError(f"content-length is {length[:40]!r}")
             self._left = int(length)
             self._mode = _LENGTH

@@ -93,7 +93,7 @@ class Loop:
             gc.collect()
             gc.disable()
             window = self._window()
-            if linger:
+            if linger and window.stopped is None:
                 self._pool.watch_idle()
             return window._replace(keep_alive=self._pool.keep_alive)
         finally:
@@ -113,10 +113,12 @@ class Loop:
                 if offset >= AHEAD_S:
                     self._timeline.append((due - AHEAD_NS, False, lane))
         self._timeline.sort(key=lambda entry: entry[0], reverse=True)
-        self._rounds()
-        outcome = "timeout" if self._stopped == CASE_TIMEOUT else "aborted"
-        for conn in list(self._active):
-            self._finish(conn, outcome, f"the client stopped: {self._stopped}")
+        try:
+            self._rounds()
+        # Whatever breaks, the requests that were made are kept.
+        except Exception as error:  # noqa: BLE001
+            self._stopped = f"internal: {type(error).__name__}: {error}"
+        self._end_rest()
         end = max([self._start_ns, *(call.ended_ns for call in self._calls)])
         cpu = time.process_time() - cpu
         after = waited_s()
@@ -206,6 +208,15 @@ class Loop:
                 call = lane.take(scheduled_ns, before)
                 self._calls.append(call)
                 self._start(call, self._pool.take(lane))
+
+    def _end_rest(self) -> None:
+        """End the requests that were in flight when the window ended early."""
+        outcome = "timeout" if self._stopped == CASE_TIMEOUT else "aborted"
+        now = time.monotonic_ns()
+        for call in self._calls:
+            if not call.outcome:
+                call.outcome, call.detail = outcome, f"the client stopped: {self._stopped}"
+                call.ended_ns, call.payload = now, b""
 
     def _another_wave(self, lane: Lane) -> bool:
         early = time.monotonic_ns() - self._start_ns < self._min_window_ns
@@ -316,6 +327,10 @@ class Loop:
                 done = call.response.feed(data, when)
             except FramingError as error:
                 self._finish(conn, "protocol", str(error), when)
+                return
+            # What nobody thought of costs this request, not those of the other connections.
+            except Exception as error:  # noqa: BLE001
+                self._finish(conn, "protocol", f"{type(error).__name__}: {error}", when)
                 return
             if done:
                 self._finish(conn, "complete", "", when)

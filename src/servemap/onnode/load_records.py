@@ -4,13 +4,13 @@ import json
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from .checked import MOST_TOKENS
 from .load_alike import Alike
 from .load_call import Call
+from .load_http import Response
 from .load_sse import STRAY, Event, parse_events
 
 MESSAGE_LIMIT = 500
-COUNT_LIMIT = 2**31
-"""A token count is a whole number from 0 up to this; anything else is none."""
 
 # What vLLM, SGLang and llama.cpp answer when prompt and output do not fit the context.
 _CONTEXT = re.compile(
@@ -30,6 +30,7 @@ class Reading(NamedTuple):
     """What the events of one stream say; `tokens` are cumulative usage counts or None.
 
     `hidden` says that an event before the finishing one may have held a token without text.
+    `closed`: the server said that this was all, by [DONE], a finish reason or the final usage.
     """
 
     kinds: str
@@ -39,6 +40,22 @@ class Reading(NamedTuple):
     timings: Optional[Json]
     error: Optional[Tuple[str, str]]
     hidden: bool
+    closed: bool
+
+
+def recorded(call: Call, segment: str, warmup: bool, epoch_ns: int) -> Json:
+    """Return what `build_record` does; an answer that breaks it is a failed request.
+
+    One answer that nobody thought of must not cost the record of all others.
+    """
+    try:
+        return build_record(call, segment, warmup, epoch_ns)
+    except Exception as error:  # noqa: BLE001
+        call.outcome = "protocol"
+        call.detail = f"the answer cannot be read: {type(error).__name__}: {error}"
+        kept, call.response = call.response, Response()
+        call.response.status, call.response.last_ns = kept.status, kept.last_ns
+        return build_record(call, segment, warmup, epoch_ns)
 
 
 def build_record(call: Call, segment: str, warmup: bool, epoch_ns: int) -> Json:
@@ -75,7 +92,7 @@ def build_record(call: Call, segment: str, warmup: bool, epoch_ns: int) -> Json:
         "sent_ns": epoch(call.sent_ns),
         "last_ns": epoch(response.last_ns if last is None else events[last].t_ns),
         "status": status,
-        "error": error and {"class": error[0], "message": error[1][:MESSAGE_LIMIT]},
+        "error": error and {"class": error[0], "message": whole_text(error[1])[:MESSAGE_LIMIT]},
         "http_status": response.status,
         "attempts": call.attempts,
         "t_ns": [event.t_ns + epoch_ns for event in events],
@@ -98,7 +115,8 @@ def read_events(events: List[Event]) -> Reading:
     finish: Optional[str] = None
     timings: Optional[Json] = None
     error: Optional[Tuple[str, str]] = None
-    hidden = False
+    hidden = done = False
+    counted_at: Optional[int] = None
     alike = Alike()
     for event in events:
         if not event.name and alike.repeats(event.data):
@@ -107,7 +125,7 @@ def read_events(events: List[Event]) -> Reading:
             continue
         count: Optional[int] = None
         if event.data.strip() == "[DONE]":
-            kind = "d"
+            kind, done = "d", True
         else:
             chunk = None if event.name == STRAY else _decode(event.data)
             fault = _fault(event, chunk)
@@ -120,6 +138,8 @@ def read_events(events: List[Event]) -> Reading:
                 counted = _usage(chunk)
                 usage = counted or usage
                 count = _whole((_object(chunk.get("usage")) or {}).get("completion_tokens"))
+                if kind == "u" and count and counted_at is None:
+                    counted_at = len(kinds)
                 ending = _finish_reason(chunk)
                 if ending is None and kind == "r":
                     hidden = hidden or _blank(chunk) or bool(count)
@@ -130,7 +150,12 @@ def read_events(events: List[Event]) -> Reading:
                     alike.learn(event.data, kind)
         kinds.append(kind)
         tokens.append(count)
-    return Reading("".join(kinds), tokens, usage, finish, timings, error, hidden)
+    letters = "".join(kinds)
+    # Counts that run along with the tokens say nothing of the end; those on an event of their own
+    # do, unless tokens follow.
+    final = counted_at is not None and not set(letters[counted_at:]) & set("tkc")
+    closed = done or finish is not None or final
+    return Reading(letters, tokens, usage, finish, timings, error, hidden, closed)
 
 
 def judge(call: Call, reading: Reading, streamed: bool) -> Tuple[str, Optional[Tuple[str, str]]]:
@@ -160,8 +185,8 @@ def judge(call: Call, reading: Reading, streamed: bool) -> Tuple[str, Optional[T
         if not reading.hidden and not (produced == 1 and "r" in reading.kinds):
             said = f"usage says {produced} token{'s' if produced > 1 else ''}"
             return "failed", ("empty", f"{said}, the stream carried none")
-    if "d" not in reading.kinds and reading.finish_reason is None and produced is None:
-        return "failed", ("cut", "the stream ended without [DONE], a finish reason or usage")
+    if not reading.closed:
+        return "failed", ("cut", "the stream ended without [DONE], a finish reason or final usage")
     return "ok", None
 
 
@@ -199,6 +224,14 @@ def error_message(body: bytes) -> Optional[str]:
     except (ValueError, RecursionError):
         return text or None
     return _message(decoded)
+
+
+def whole_text(text: str) -> str:
+    """Return a text that can be written anywhere: halves of surrogate pairs are spelled.
+
+    JSON may hold them, UTF-8 may not (RFC 3629, 3).
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _message(decoded: Any) -> Optional[str]:
@@ -245,7 +278,7 @@ def _object(value: Any) -> Optional[Json]:
 
 
 def _whole(value: Any) -> Optional[int]:
-    counts = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < COUNT_LIMIT
+    counts = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
     return value if counts else None
 
 
@@ -273,8 +306,8 @@ def _kind(chunk: Json) -> str:
 def _finish_reason(chunk: Json) -> Optional[str]:
     for choice in _choices(chunk):
         reason = choice.get("finish_reason")
-        if isinstance(reason, str):
-            return reason
+        if isinstance(reason, str) and reason:
+            return whole_text(reason)
     return None
 
 

@@ -20,7 +20,7 @@ from .load_loop import Loop, Window
 from .load_output import RequestLog, WriteError, write_json
 from .load_profile import PROFILED, Profiling
 from .load_prompts import Target
-from .load_records import build_record
+from .load_records import recorded
 from .load_spec import LoadSpec, Segment, Stream
 from .load_summary import Figures, figures
 
@@ -220,7 +220,7 @@ class Run:
         while calls:
             # Taken off the list so that a long run's bytes are freed as they are written.
             call = calls.pop()
-            record = build_record(call, segment.name, warmup, self._anchor.epoch_ns)
+            record = recorded(call, segment.name, warmup, self._anchor.epoch_ns)
             log.write(record)
             statuses.append(record["status"])
             if not warmup:
@@ -300,7 +300,7 @@ class Run:
         window = self._window(address, Segment(stream.name, (stream,)), 0)
         counts: List[Optional[int]] = []
         for call in window.calls:
-            record = build_record(call, stream.name, True, self._anchor.epoch_ns)
+            record = recorded(call, stream.name, True, self._anchor.epoch_ns)
             log.write(record)
             if record["error"] is not None:
                 raise SpecError(f"the server counts no prompt: {record['error']['message']}")

@@ -10,30 +10,36 @@ _FOREIGN_TOKENS = re.compile(r"invalid tokens|out of vocab|vocab(?:ulary)?[ _]si
 
 
 class Figures(NamedTuple):
-    """Latencies in seconds of one good request of a segment's stream; None where it has none."""
+    """Latencies in seconds of one good request of a segment's stream; None where it has none.
+
+    `output_tokens`: None where the server counted none, which says nothing of TTFT and E2E.
+    """
 
     segment: str
     stream: str
     ttft_s: float
     tpot_s: Optional[float]
     e2e_s: float
-    output_tokens: int
+    output_tokens: Optional[int]
     input_tokens: Optional[int] = None
     cached_tokens: Optional[int] = None
 
 
 def figures(record: Dict[str, Any]) -> Optional[Figures]:
-    """Take the figures of a good record whose output the server counted."""
+    """Take the figures of a good record."""
     usage = record["usage"] or {}
-    produced = usage.get("completion_tokens")
-    if record["status"] != "ok" or not produced:
+    produced = usage.get("completion_tokens") or None
+    if record["status"] != "ok":
         return None
     kinds: str = record["kinds"]
     index = first_token_event(kinds, record["tokens"] or [None] * len(kinds))
     if index is None:
         return None
     first, sent, last = record["t_ns"][index], record["sent_ns"], record["last_ns"]
-    tpot = (last - first) / 1e9 / (produced - 1) if produced > 1 else None
+    # Tokens that all came in one read have no time between them.
+    tpot: Optional[float] = None
+    if produced is not None and produced > 1 and last > first:
+        tpot = (last - first) / 1e9 / (produced - 1)
     times = ((first - sent) / 1e9, tpot, (last - sent) / 1e9)
     given, cached = usage.get("prompt_tokens"), usage.get("cached_tokens")
     return Figures(record["segment"], record["stream"], *times, produced, given, cached)
@@ -132,9 +138,16 @@ def _stream_lines(found: List[Figures], window_s: float) -> List[str]:
             lines.append(f"{name:<9} p50 {middle:.2f} ms, p95 {tail:.2f} ms")
         else:
             lines.append(f"{name:<9} not measured")
-    if found and window_s > 0:
-        rate = sum(item.output_tokens for item in found) / window_s
-        lines.append(f"output    {rate:.1f} tok/s over {window_s:.2f} s")
+        if name == "TPOT":
+            why = _without_tpot(found)
+            lines[-1] += f"{'; left out' if values else ''}: {why}" if why else ""
+    counts = [item.output_tokens for item in found if item.output_tokens is not None]
+    if counts and window_s > 0:
+        lines.append(f"output    {sum(counts) / window_s:.1f} tok/s over {window_s:.2f} s")
+        if len(counts) < len(found):
+            lines[-1] += f", of the {len(counts)} of {len(found)} answers that were counted"
+    elif found and not counts:
+        lines.append("output    not measured: no usage counts from the server")
     known = [
         (item.cached_tokens, item.input_tokens)
         for item in found
@@ -144,3 +157,16 @@ def _stream_lines(found: List[Figures], window_s: float) -> List[str]:
         share = sum(cached for cached, _ in known) / sum(given for _, given in known)
         lines.append(f"cached    {share:.1%} of the input, by the server's usage")
     return lines
+
+
+def _without_tpot(found: List[Figures]) -> str:
+    """Say how many answers have no TPOT, and why."""
+    lacking = [item.output_tokens for item in found if item.tpot_s is None]
+    reasons = (
+        ("without a usage count", sum(count is None for count in lacking)),
+        ("of one token", sum(count == 1 for count in lacking)),
+        ("whose tokens came in one read", sum((count or 0) > 1 for count in lacking)),
+    )
+    return ", ".join(
+        f"{count} answer{'s' if count > 1 else ''} {why}" for why, count in reasons if count
+    )

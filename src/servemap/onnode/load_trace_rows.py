@@ -142,6 +142,11 @@ def _form(line: str, where: str) -> Tuple[Format, List[str]]:
     columns = _split(line, where)
     for form in FORMATS:
         if form.csv and all(name in columns for name in form.header):
+            for name in form.names.values():
+                if columns.count(name) > 1:
+                    raise TraceError(
+                        f"the column {name} is there twice", where, "remove the one that is wrong"
+                    )
             return form, columns
     return _unknown(columns, where)
 
@@ -157,7 +162,7 @@ def _unknown(names: List[str], where: str) -> NoReturn:
 
 def _object(line: str, where: str) -> Json:
     try:
-        raw = json.loads(line)
+        raw = json.loads(line, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise TraceError(
             f"the line is not JSON ({error})", where, "give one object a line"
@@ -165,6 +170,16 @@ def _object(line: str, where: str) -> Json:
     if not isinstance(raw, dict):
         _refuse("the line", raw, where, "give an object")
     return raw
+
+
+def _once(pairs: List[Tuple[str, Any]]) -> Json:
+    """Return the object; ValueError names a key that is there twice, which JSON does not forbid."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {ascii(twice)[:80]} is there twice")
+    return found
 
 
 def _split(line: str, where: str) -> List[str]:

@@ -9,6 +9,7 @@ from runbuilder import MS, T0, S, request
 
 from servemap.analysis import requests
 from servemap.analysis.requests import parse_requests, read_requests
+from servemap.onnode.checked import MOST_TOKENS
 from servemap.parsers.jsonl import JsonLine
 
 
@@ -237,6 +238,18 @@ def test_damaged_records_give_rows_without_nonsense(damage):
     for value in (row.ttft_s, row.e2e_s, row.tpot_s, row.req_output_tps):
         assert value is None or value >= 0
     assert (row.itl_s >= 0).all()
+
+
+@pytest.mark.parametrize(("more", "known"), [(0, True), (1, False)])
+def test_a_count_that_the_client_refuses_is_damage_and_no_other(more, known):
+    count = MOST_TOKENS + more
+    row = parse(streamed([(10, "t", 1)], 1, usage={"prompt_tokens": count})).rows[0]
+    assert row.input_tokens == (count if known else None)
+
+
+def test_a_running_count_that_the_client_refuses_is_missing():
+    row = parse(streamed([(10, "t", 1), (20, "t", MOST_TOKENS + 1), (30, "t", 3)], 3)).rows[0]
+    assert row.chunk_tokens.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("damage", [{"status": "great"}, {"status": None}, {"id": 4}])

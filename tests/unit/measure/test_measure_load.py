@@ -110,7 +110,7 @@ def test_rate_cases(
     arrivals = "poisson" if burstiness is None else "gamma"
     spec = spec_of({
         "kind": "rate", "isl": isl, "osl": osl, "num_prompts": prompts, "rate_rps": rate,
-        "arrivals": arrivals, "burstiness": burstiness, "warmup": warmup,
+        "arrivals": arrivals, "burstiness": burstiness, "warmup": warmup, "case_timeout_s": 6000,
     })  # fmt: skip
     (segment,) = spec["segments"]
     assert segment["streams"] == [{

@@ -23,6 +23,9 @@ MINIMAL: dict[str, Any] = {
 }
 
 
+CURVE = {"id": "k", "kind": "curve", "isl": 64, "osl": 8, "concurrencies": [1, 4]}
+
+
 def changed(path: str, value: Any) -> dict[str, Any]:
     """The minimal campaign with one dotted key set, or removed where the value is None."""
     config = copy.deepcopy(MINIMAL)
@@ -351,6 +354,14 @@ def test_an_inventory_holds_nothing_else(tmp_path: Path) -> None:
         ("server.enigne", "x", "server.enigne", "did you mean engine?"),
         ("server.settings", {"max_activ": 2}, "server.settings.max_activ", "mean max_active?"),
         ("cases.0.concurency", 2, "cases.c.concurency", "did you mean concurrency?"),
+        ("cases.0.concurrencies", [2], "cases.c.concurrencies", "did you mean concurrency?"),
+        ("cases.0", {**CURVE, "concurrency": 2}, "cases.k.concurrency", "mean concurrencies?"),
+        (
+            "cases.0",
+            {**CURVE, "kind": "search", "most": 8},
+            "cases.k.concurrencies",
+            "remove the key",
+        ),
         ("rnu", 1, "rnu", "did you mean run?"),
     ],
 )

@@ -104,7 +104,7 @@ def test_answers_that_are_packed_in_the_window_are_recorded_the_same(tmp_path, m
         pack(response)
 
     def script(_number: int, body: dict[str, Any]) -> Any:
-        return stream(body)
+        return stream(body, gap=0.002)  # spare time between tokens, in which packing goes
 
     monkeypatch.setattr(Response, "pack", count)
     kept = []

@@ -12,9 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from load_server import END, STREAM_HEAD, ScriptServer, answer, chunk, event, stream, text_chunk
+from load_server import (
+    END,
+    STREAM_HEAD,
+    ScriptServer,
+    answer,
+    chunk,
+    event,
+    stream,
+    text_chunk,
+    usage,
+)
 
 from servemap.onnode import bench, load_summary
+from servemap.onnode.load_http import Response
+from servemap.onnode.load_loop import Loop
 
 
 def closed(name: str = "main", **more: Any) -> dict[str, Any]:
@@ -282,6 +294,124 @@ def test_no_request_succeeds(tmp_path, capsys, more: str, message: str, hint: bo
     assert "no request succeeded: 3 x http" in said.out
     assert said.err.startswith("bench: no request succeeded: 3 x http")
     assert ("--vocab LO:HI" in said.err) is hint
+
+
+LONG = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: "
+    + b"1" * 5000
+    + b"\r\n\r\n"
+)
+
+
+def test_a_header_that_nobody_can_read_costs_one_request(tmp_path):
+    with ScriptServer(lambda n, body: [LONG] if n == 3 else stream(body)) as server:
+        got = run(tmp_path, spec_of(server.url, closed(concurrency=1)))
+    assert (got.code, got.client["status"]) == (0, "ok")
+    assert got.statuses() == ["ok"] * 3 + ["failed"] + ["ok"] * 2
+    assert got.errors()[3] == "protocol"
+
+
+def test_an_exception_in_one_connection_costs_its_request(tmp_path, monkeypatch):
+    whole = Response.feed
+
+    def feed(self: Response, data: bytes, now_ns: int) -> bool:
+        if b"418" in data:
+            raise ZeroDivisionError("odd")
+        return whole(self, data, now_ns)
+
+    monkeypatch.setattr(Response, "feed", feed)
+    odd = answer("418 Teapot", b"{}")
+    with ScriptServer(lambda n, body: [odd] if n == 3 else stream(body)) as server:
+        got = run(tmp_path, spec_of(server.url, closed(concurrency=1)))
+    assert got.client["status"] == "ok"
+    assert got.statuses() == ["ok"] * 3 + ["failed"] + ["ok"] * 2
+    error = got.measured[3]["error"]
+    assert error == {"class": "protocol", "message": "ZeroDivisionError: odd"}
+
+
+def test_an_exception_in_the_loop_keeps_what_came(tmp_path, monkeypatch):
+    whole, ended = Loop._finish, []
+
+    def finish(self: Loop, *more: Any) -> None:
+        ended.append(more)
+        if len(ended) == 4:
+            raise KeyError("lost")
+        whole(self, *more)
+
+    def script(number: int, body: dict[str, Any]) -> Any:
+        if number != 1:
+            yield from stream(body)
+        else:
+            yield STREAM_HEAD + chunk(event(text_chunk("x")))
+            yield 30.0
+
+    monkeypatch.setattr(Loop, "_finish", finish)
+    with ScriptServer(script) as server:
+        got = run(tmp_path, spec_of(server.url))
+    assert (got.code, got.client["status"]) == (1, "failed")
+    assert got.client["reasons"] == ["internal: KeyError: 'lost'"]
+    assert sorted(got.statuses()) == ["failed"] + ["ok"] * 4
+    (error,) = (record["error"] for record in got.measured if record["error"])
+    assert error == {"class": "cut", "message": "the client stopped: internal: KeyError: 'lost'"}
+    last = max(record["last_ns"] for record in got.measured if record["status"] == "ok")
+    assert got.client["segments"][0]["end_ns"] >= last
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_printing_what_a_server_said_never_fails(tmp_path, encoding):
+    said = answer("500 Oops", b'{"error": {"message": "bad \\ud800 \\u00e9"}}')
+    line = ["bench", "--model", "m", "--num-prompts", "2", "--out", str(tmp_path / "out")]
+    with ScriptServer(lambda n, body: [said]) as server:
+        for module in ("servemap.onnode", "servemap.cli"):
+            done = subprocess.run(
+                [sys.executable, "-m", module, *line, "--url", server.url],
+                env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+                capture_output=True,
+            )
+            (tmp_path / "out" / "client.json").unlink()
+            assert done.returncode == 1
+            assert b"2 http: bad \\ud800 " in done.stdout
+            assert b"no request succeeded: 2 x http" in done.stderr
+            assert b"Traceback" not in done.stderr
+
+
+def uncounted(count: int | None, body: dict[str, Any]) -> Any:
+    """An answer whose usage says `count` tokens; None: without usage."""
+    yield STREAM_HEAD
+    for text in ("a", "b"):
+        yield chunk(event(text_chunk(text)))
+        yield 0.01
+    more = {} if count is None else {"usage": usage(len(body["prompt"]), count)}
+    yield chunk(event(text_chunk("", "stop", **more))) + chunk(event("[DONE]")) + END
+
+
+@pytest.mark.parametrize("count", [None, 0])
+def test_latencies_need_no_usage_and_tpot_says_why_it_is_not_there(tmp_path, capsys, count):
+    with ScriptServer(lambda n, body: uncounted(count, body)) as server:
+        run(tmp_path, spec_of(server.url, closed(num_prompts=2)))
+    shown = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("TTFT      p50 ") for line in shown)
+    assert any(line.startswith("E2E       p50 ") for line in shown)
+    assert "TPOT      not measured: 2 answers without a usage count" in shown
+    assert "output    not measured: no usage counts from the server" in shown
+
+
+def test_tokens_of_one_read_have_no_tpot_and_are_counted(tmp_path, capsys):
+    def script(number: int, body: dict[str, Any]) -> Any:
+        if number < 2:
+            parts = [part for part in stream(body) if isinstance(part, bytes)]
+            yield b"".join(parts)
+        else:
+            yield from uncounted(2, body) if number < 4 else uncounted(None, body)
+
+    with ScriptServer(script) as server:
+        run(tmp_path, spec_of(server.url, closed(num_prompts=5, concurrency=1)))
+    shown = capsys.readouterr().out
+    why = "; left out: 1 answer without a usage count, 2 answers whose tokens came in one read\n"
+    assert why in shown
+    tpot = next(line for line in shown.splitlines() if line.startswith("TPOT"))
+    assert float(tpot.split()[2]) >= 5
+    assert "of the 4 of 5 answers that were counted" in shown
 
 
 def test_nobody_listens(tmp_path):

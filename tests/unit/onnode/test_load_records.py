@@ -6,21 +6,23 @@ from typing import Any
 import pytest
 from load_server import event, text_chunk, usage
 
+from servemap.onnode import load_records
+from servemap.onnode.checked import MOST_TOKENS
 from servemap.onnode.load_call import Call, Lane
 from servemap.onnode.load_http import Response
-from servemap.onnode.load_records import build_record
+from servemap.onnode.load_records import build_record, recorded
 from servemap.onnode.load_spec import Stream
 
 EPOCH = 10**18
 
 
-def record(
+def call_of(
     reads: list[tuple[int, bytes]],
     outcome: str = "complete",
     kind: str = "text/event-stream",
     status: str = "200 OK",
     detail: str = "",
-) -> dict[str, Any]:
+) -> Call:
     stream = Stream("main", "closed", 4, 8, 1, 1, ())
     call = Call(Lane(stream, lambda _: ("x", b"")), "main-000001", b"", 100)
     call.connected_ns, call.sent_ns, call.attempts = 90, 110, 1
@@ -29,7 +31,11 @@ def record(
     call.response.feed(f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n\r\n".encode(), 120)
     for when, data in reads:
         call.response.feed(data, when)
-    return build_record(call, "main", False, EPOCH)
+    return call
+
+
+def record(reads: list[tuple[int, bytes]], *more: str, **keys: str) -> dict[str, Any]:
+    return build_record(call_of(reads, *more, **keys), "main", False, EPOCH)
 
 
 def events(*values: Any, step: int = 100) -> list[tuple[int, bytes]]:
@@ -383,7 +389,9 @@ def test_bytes_after_the_end_of_a_stream_are_a_protocol_error():
     assert got["error"]["class"] == "protocol"
 
 
-@pytest.mark.parametrize("count", [-1, -(10**30), 2**31, 10**30, 1.5, True, "9", [], float("inf")])
+@pytest.mark.parametrize(
+    "count", [-1, -(10**30), MOST_TOKENS + 1, 2**31, 10**30, 1.5, True, "9", [], float("inf")]
+)
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
 def test_usage_that_is_no_count_is_missing_and_a_protocol_error(name, count):
     counts = json.dumps({**usage(4, 1), name: count}).replace("Infinity", "1e999")
@@ -407,3 +415,96 @@ def test_usage_that_json_lacks_is_missing_and_a_protocol_error(count):
     got = record(events(text_chunk("a", "length"), last, "[DONE]"))
     assert (got["status"], got["error"]["class"]) == ("failed", "protocol")
     assert got["usage"]["completion_tokens"] is None
+
+
+def running(text: str, count: int) -> dict[str, Any]:
+    return text_chunk(text, usage=usage(4, count))
+
+
+FINAL = {"choices": [], "usage": usage(4, 5)}
+COUNTED = [running("x", number) for number in range(1, 6)]
+CHAT = [{**delta(content="x"), "usage": usage(4, number)} for number in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(COUNTED, id="vLLM and SGLang: continuous usage"),
+        pytest.param(CHAT, id="the same in chat"),
+        pytest.param([*COUNTED, {"choices": [], "usage": None}], id="null usage"),
+        pytest.param([*COUNTED[:3], FINAL, *COUNTED[3:]], id="tokens after a count of its own"),
+        pytest.param(
+            [
+                part
+                for one in COUNTED
+                for part in (text_chunk("x"), {**FINAL, "usage": one["usage"]})
+            ],
+            id="each count on an event of its own",
+        ),
+        pytest.param([text_chunk("x", "") for _ in range(5)], id="an empty finish reason"),
+        pytest.param([text_chunk("x", timings={"predicted_n": 5})] * 5, id="llama.cpp: timings"),
+    ],
+)
+def test_a_stream_that_ends_early_is_cut_whatever_it_counted(values):
+    """The terminating chunk of the body came, as from a proxy whose server went away."""
+    got = record(events(*values))
+    assert (got["status"], got["error"]["class"]) == ("failed", "cut")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([*COUNTED, "[DONE]"], id="vLLM: continuous usage and [DONE]"),
+        pytest.param([*COUNTED, text_chunk("", "length", usage=usage(4, 5))], id="SGLang: finish"),
+        pytest.param([*COUNTED, FINAL], id="usage on an event of its own"),
+        pytest.param([text_chunk("a"), FINAL], id="final usage only"),
+        pytest.param(
+            [{"choices": [], "usage": usage(4, 0)}, *COUNTED, FINAL], id="prompt counted first"
+        ),
+        pytest.param(
+            [text_chunk("a"), text_chunk("", "length", usage=usage(4, 1), timings={"x": 1})],
+            id="llama.cpp: count and timings on the finishing chunk",
+        ),
+        pytest.param(
+            [delta(content="a"), {"choices": [{"delta": {}, "finish_reason": "stop"}]}],
+            id="chat: finish reason on an empty delta",
+        ),
+        pytest.param([text_chunk("a"), "[DONE]"], id="[DONE] only"),
+    ],
+)
+def test_each_usual_end_is_one(values):
+    assert record(events(*values))["status"] == "ok"
+
+
+def test_the_largest_count_is_the_one_that_results_take():
+    got = record(events(text_chunk("a", "stop", usage=usage(MOST_TOKENS, 1)), "[DONE]"))
+    assert (got["status"], got["usage"]["prompt_tokens"]) == ("ok", MOST_TOKENS)
+
+
+@pytest.mark.parametrize("status", ["500 Oops", "200 OK"])
+def test_a_message_with_half_a_surrogate_pair_can_be_written_anywhere(status):
+    body = b'{"error": {"message": "bad \\ud800 \\u00e9"}}'
+    got = record([(200, body)], status=status, kind="application/json")
+    assert got["error"]["message"] == "bad \\ud800 \u00e9"
+    got["error"]["message"].encode()
+
+
+def test_a_finish_reason_with_half_a_surrogate_pair_can_be_written_anywhere():
+    got = record(events(r'{"choices": [{"text": "a", "finish_reason": "\ud800"}]}'))
+    assert (got["status"], got["finish_reason"]) == ("ok", "\\ud800")
+
+
+def test_an_answer_that_breaks_the_reading_is_one_failed_request(monkeypatch):
+    def broken(pieces: list[bytes], *_: Any) -> list[Any]:
+        if pieces:
+            raise RecursionError("too deep")
+        return []
+
+    monkeypatch.setattr(load_records, "parse_events", broken)
+    got = recorded(call_of(events(text_chunk("a", "stop"))), "main", False, EPOCH)
+    assert got["status"] == "failed"
+    assert got["error"] == {
+        "class": "protocol",
+        "message": "the answer cannot be read: RecursionError: too deep",
+    }
+    assert (got["t_ns"], got["http_status"], got["last_ns"]) == ([], 200, EPOCH + 200)

@@ -138,6 +138,12 @@ def test_public_forms_are_told_from_their_first_line(tmp_path):
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,1", "line 2: the line has 2 fields"),
         ("Timestamp,Request tokens,Response tokens\n1,x,1", 'line 2: Request tokens is "x"'),
         ("Timestamp,Request tokens,Response tokens\n1,0,1", "holds no request"),
+        (
+            "Timestamp,Request tokens,Response tokens,Request tokens\n1,5,1,9",
+            "line 1: the column Request tokens is there twice",
+        ),
+        ('{"isl": 5, "osl": 1, "isl": 9}', "line 1: the line is not JSON .the key 'isl' is there"),
+        ('{"isl": 5, "osl": 1}\n{"isl": 5, "osl": 1, "osl": 2}', "line 2:.*the key 'osl'"),
         ("\xff", "no form of trace"),
         ("\r0", "line 1: the line is not CSV"),
         ('Timestamp,Request tokens,Response tokens\n1,"1,1', "line 2: the line is not CSV"),
@@ -149,6 +155,12 @@ def test_a_bad_trace_is_named_by_line(tmp_path, text, says):
         read_trace(path, ALL)
     assert caught.value.where.startswith(path)
     assert caught.value.remedy
+
+
+def test_a_column_that_is_not_used_may_be_there_twice(tmp_path):
+    text = "Timestamp,Request tokens,Response tokens,Note,Note\n1,5,2,a,b"
+    (request,) = read_trace(text_of(tmp_path, text), ALL).requests
+    assert (request["isl"], request["osl"]) == (5, 2)
 
 
 def test_what_is_no_text_or_no_file(tmp_path):
