@@ -31,9 +31,10 @@ from servemap.measure.ending import still_running
 from servemap.measure.load import warmup_note
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
-from servemap.model.cases import Milestone, ReplayCase
+from servemap.model.cases import ReplayCase
 from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
 from servemap.model.load import read_yaml
+from servemap.model.phases import Milestone
 from servemap.model.replay import case_trace
 from servemap.model.resolve import resolved_case
 from servemap.model.results import RESULTS, run_dir

@@ -9,10 +9,10 @@ from typing import Any
 from servemap.model import results
 from servemap.model.attempts import keep_record
 from servemap.model.canon import write_json_atomic
-from servemap.model.cases import BaselineSpec
 from servemap.model.check_nodes import LOOPBACK
 from servemap.model.errors import ConnectionLostError, NodeError, ServemapError
 from servemap.model.files import parse_json
+from servemap.model.phases import BaselineSpec
 from servemap.model.protocol import SCHEMA
 from servemap.nodes.base import Node
 from servemap.nodes.parallel import each

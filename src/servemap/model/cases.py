@@ -1,12 +1,11 @@
-"""Workloads, baselines, captures, phases and policies of the campaign file."""
+"""Workloads of the campaign file: the kinds of cases."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from servemap.model.base import Length, Model, PhaseName, Slug
+from servemap.model.base import Length, Model, Slug
 from servemap.model.clients import OWN, ClientName
-from servemap.model.order import Order
 from servemap.model.slo import Slo
 
 WEEK_S = 7 * 24 * 3600
@@ -319,127 +318,3 @@ CaseSpec = Annotated[
     | Annotated[SearchCase, Tag("search")],
     Discriminator(_kind),
 ]
-
-
-class BaselineSpec(Model):
-    """A one-time communication micro-benchmark with no server on the cards."""
-
-    id: Slug
-    kind: Literal["tcp"]
-    pings: Annotated[int, Field(ge=10, le=100_000)] = 500
-    seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
-
-
-class CaptureSpec(Model):
-    """A profile of a few engine steps, bound to one case."""
-
-    case: Slug
-    kind: Literal["torch"] = "torch"
-    num_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
-
-
-class Milestone(Model):
-    """What the repeats of a phase must show for its target to succeed."""
-
-    repeats: Annotated[int, Field(ge=2, le=1000)] = Field(
-        3, description="Valid repeats of each case; as many are planned."
-    )
-    cv: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.03, description="Largest coefficient of variation of the figure."
-    )
-    metric: Literal[
-        "agg_output_tps",
-        "input_tok_s",
-        "total_tok_s",
-        "request_s",
-        "weighted_tok_s",
-        "goodput_req_s",
-    ] = "agg_output_tps"
-
-
-class PhaseSpec(Model):
-    """A named set of baselines, variants, cases and captures."""
-
-    id: PhaseName
-    title: str = ""
-    requires: list[PhaseName] = []
-    baselines: list[Slug] = []
-    variants: list[Slug] = Field([], description="Variants and grids; all if absent.")
-    cases: list[Slug] = Field([], description="Cases; a curve stands for its points.")
-    captures: list[CaptureSpec] = []
-    milestone: bool | Milestone = Field(
-        False, description="Whether the repeats of its cases must agree; true for the usual rule."
-    )
-
-    @property
-    def rule(self) -> Milestone | None:
-        """The rule of a milestone; None for other phases."""
-        if isinstance(self.milestone, Milestone):
-            return self.milestone
-        return Milestone() if self.milestone else None
-
-
-class CollectorSetting(Model):
-    """How a collector of the catalogue runs in this campaign."""
-
-    interval_s: Annotated[float, Field(ge=0.01, le=60)] | None = None
-    required: bool | None = None
-    enabled: bool = True
-
-
-class Policy(Model):
-    """How the campaign behaves when something is not as planned."""
-
-    repeats: Repeats = 1
-    order: Order = Field(
-        "interleaved",
-        description="Of repeats: a round of all cases after the other; case by case; or rounds of "
-        "all variants, each on a start of the server of its own.",
-    )
-    max_attempts: Tries = 2
-    retry_foreign_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.5,
-        description="Share of a node's cores used by others above which a case is measured again.",
-    )
-    calibrate: bool = Field(
-        True,
-        description="Before the first case, measure the load client's own error on its node.",
-    )
-    on_unhealthy: Literal["relaunch", "abort"] = Field(
-        "abort", description="A server that lost its health between cases, not for want of memory."
-    )
-    on_drift: Literal["refuse", "mark"] = Field(
-        "refuse", description="Frozen facts that no longer hold."
-    )
-    on_unpatched: Literal["reapply", "refuse"] = Field(
-        "reapply", description="Patches that were taken back by `unpatch`."
-    )
-    start_timeout_s: Seconds = Field(60, description="Longest silence of a starting server's log.")
-    max_deaths: Tries = Field(
-        3, description="Starts of one variant that may fail or die before it is given up."
-    )
-    stop_grace_s: Seconds = 10
-    lost_node_s: Seconds = Field(
-        60, description="A node that cannot be reached for so long is given up by the job at hand."
-    )
-    max_fetch_bytes: Annotated[int, Field(ge=1_000_000)] = Field(
-        20_000_000_000, description="Most that is fetched from a node for one case."
-    )
-    lease_ttl_s: Annotated[float, Field(ge=5, le=WEEK_S)] = Field(
-        60, description="A server that nobody renewed for so long stops itself."
-    )
-
-
-class Scale(Model):
-    """What `K` means in a length: 1024 on real hardware, less for a scaled-down campaign."""
-
-    tokens_per_k: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
-
-
-class Freeze(Model):
-    """What is frozen beside the fixed list of facts."""
-
-    env_prefixes: list[str] = [
-        "CUDA_", "NCCL_", "GLOO_", "VLLM_", "SGLANG_", "SGL_", "OMP_", "HF_", "TORCH_", "UCX_",
-    ]  # fmt: skip
-    files: list[str] = Field([], description="More files whose checksums are recorded.")

@@ -1,9 +1,9 @@
 """Rules for milestones: what could never be met is refused before anything is measured."""
 
 from servemap.model.campaign import Campaign
-from servemap.model.cases import Milestone, PhaseSpec
 from servemap.model.curves import cases_of, curves_of
 from servemap.model.errors import ConfigError
+from servemap.model.phases import Milestone, PhaseSpec
 
 
 def check_milestone(campaign: Campaign, phase: PhaseSpec, rule: Milestone) -> None:

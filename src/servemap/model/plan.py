@@ -11,10 +11,11 @@ from servemap.model import protocol
 from servemap.model.calibration import streams
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
-from servemap.model.cases import BaselineSpec, CaseSpec, PhaseSpec
+from servemap.model.cases import CaseSpec
 from servemap.model.curves import cases_of, curves_of
 from servemap.model.grids import cells_of, variants_of
 from servemap.model.order import CaseKey, JobKey, job_sequence, repeats_in_order
+from servemap.model.phases import BaselineSpec, PhaseSpec
 from servemap.model.resolve import resolved_case, resolved_server
 from servemap.model.steps import compared_with
 

@@ -10,9 +10,9 @@ from servemap.model import results
 from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
 from servemap.model.canon import digest
-from servemap.model.cases import Policy
 from servemap.model.errors import ConfigError
 from servemap.model.plan import Plan
+from servemap.model.policy import Policy
 from servemap.model.resolve import variant_server
 from servemap.model.server_spec import NodeSpec, Secret, ServerSpec
 from servemap.nodes.base import Node

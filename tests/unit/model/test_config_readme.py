@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from servemap.model import campaign, cases, clients, server_spec, targets
+from servemap.model import campaign, cases, clients, phases, policy, server_spec, targets
 from servemap.model.base import Model
 
 README = Path(__file__).parents[3] / "config/README.md"
@@ -45,14 +45,14 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "cases.background": cases.Background,
     "cases.inject": cases.Inject,
     "clients": clients.ClientSpec,
-    "baselines": cases.BaselineSpec,
-    "phases": cases.PhaseSpec,
-    "phases.milestone": cases.Milestone,
-    "phases.captures": cases.CaptureSpec,
-    "collectors": cases.CollectorSetting,
-    "scale": cases.Scale,
-    "policy": cases.Policy,
-    "freeze": cases.Freeze,
+    "baselines": phases.BaselineSpec,
+    "phases": phases.PhaseSpec,
+    "phases.milestone": phases.Milestone,
+    "phases.captures": phases.CaptureSpec,
+    "collectors": policy.CollectorSetting,
+    "scale": policy.Scale,
+    "policy": policy.Policy,
+    "freeze": policy.Freeze,
     "slo": campaign.Slo,
     "limits": campaign.Limits,
     "weights": campaign.Weights,

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from servemap.model.campaign import Limits, Slo
-from servemap.model.cases import Policy
 from servemap.model.errors import ConfigError
 from servemap.model.load import assemble, load_campaign, parse_campaign, read_yaml
 from servemap.model.plan import Plan
+from servemap.model.policy import Policy
 
 MINIMAL: dict[str, Any] = {
     "run": "r",

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from servemap.analysis.summary import AGGREGATED
 from servemap.model.campaign import Campaign
-from servemap.model.cases import Milestone, PhaseSpec
 from servemap.model.checks import check
 from servemap.model.errors import ConfigError
 from servemap.model.load import parse_campaign
 from servemap.model.order import Order, job_sequence, repeats_in_order
+from servemap.model.phases import Milestone, PhaseSpec
 from servemap.model.plan import Plan
 
 ORDERS: tuple[Order, ...] = get_args(Order)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from test_checks import campaign
 
 from servemap.analysis.summary import FIGURES
-from servemap.model.cases import Milestone
 from servemap.model.checks import check
 from servemap.model.errors import ConfigError
 from servemap.model.load import parse_campaign
+from servemap.model.phases import Milestone
 from servemap.model.plan import Plan
 from servemap.model.schema import schema_text
 from servemap.model.targets import figures, parse_target, with_present_names

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from servemap.model.cases import BaselineSpec
+from servemap.model.phases import BaselineSpec
 from servemap.prepare.needs import needs, parse_needs
 from servemap.telemetry.catalogue import catalogue
 
