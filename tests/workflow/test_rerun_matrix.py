@@ -375,7 +375,7 @@ def test_a_replay_reruns_for_another_trace_and_for_nothing_else(done: Project) -
     campaign["limits"]["replay_share_miss"] = 1
     done.write_campaign(campaign)
     planned = done.servemap("plan", "phase3", "--configfile", "campaign.yaml")
-    assert "replay replay: 4 requests of a servemap trace, 2 conversations, 192 input" in (
+    assert "replay replay: 4 requests of a trace (form servemap), 2 conversations, 192 input" in (
         planned.stdout
     ), planned.stdout + planned.stderr
     # The new limit is one of every derive job's parameters.

@@ -13,6 +13,8 @@ from .checked import SpecError, read_json
 from .ref_script import parse_script
 from .ref_server import Server
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 def main(argv: List[str], read: Callable[[str], Any] = read_json) -> int:
     """Run the command; 0 when it was ended by a signal, 2 on refused input, 1 on a taken port."""
@@ -32,8 +34,14 @@ def main(argv: List[str], read: Callable[[str], Any] = read_json) -> int:
         with open(options.log, "w", encoding="utf-8") as log:
             server = Server(script, (options.host, options.port), log)
 
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: server.end())
+            def end(*_: Any) -> None:
+                # A second signal must not end the interpreter while it exits in good order.
+                for number in SIGNALS:
+                    signal.signal(number, signal.SIG_IGN)
+                server.end()
+
+            for number in SIGNALS:
+                signal.signal(number, end)
             print(
                 f"reference server, simulated answers: http://{options.host}:{server.port}",
                 flush=True,
