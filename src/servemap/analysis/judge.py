@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from servemap.analysis.checks.cache import cached_share, check_prefix, cut_well
+from servemap.analysis.cached import cached_share
+from servemap.analysis.checks.cache import check_prefix, cut_well
 from servemap.analysis.checks.cards import check_cards
 from servemap.analysis.checks.client import check_client, check_schedule
 from servemap.analysis.checks.clocks import check_clock_errors, check_clocks
@@ -10,6 +11,7 @@ from servemap.analysis.checks.collectors import check_collectors
 from servemap.analysis.checks.foreign import check_foreign_load
 from servemap.analysis.checks.in_flight import check_in_flight, engine_in_flight
 from servemap.analysis.checks.requests import check_requests
+from servemap.analysis.checks.reuse import check_reuse
 from servemap.analysis.checks.server import (
     check_facts,
     check_identity,
@@ -17,7 +19,7 @@ from servemap.analysis.checks.server import (
     check_stalled,
 )
 from servemap.analysis.load_records import LoadRecords
-from servemap.analysis.replay import check_reuse, replay_stream, shares
+from servemap.analysis.replay import replay_stream, shares
 from servemap.analysis.telemetry import Telemetry, engine_cache_hits
 from servemap.analysis.verdict import Check
 from servemap.parsers.values import mapping, sequence, text

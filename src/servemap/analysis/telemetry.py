@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from servemap.analysis.checks.cache import EngineHits
+from servemap.analysis.cached import EngineHits
 from servemap.analysis.server_marks import Marks, process_marks, root_pids, scrape_marks
 from servemap.parsers.jsonl import JsonLine, read_jsonl
 from servemap.parsers.proc import parse_proc, process_names

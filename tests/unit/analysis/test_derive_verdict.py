@@ -1,7 +1,8 @@
 import pytest
 from runbuilder import request
 
-from servemap.analysis.checks.cache import EngineHits, check_prefix
+from servemap.analysis.cached import EngineHits
+from servemap.analysis.checks.cache import check_prefix
 from servemap.analysis.checks.client import check_client
 from servemap.analysis.checks.collectors import check_collectors
 from servemap.analysis.checks.requests import check_requests

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servemap.analysis.checks.cache import EngineHits
+from servemap.analysis.cached import EngineHits
 from servemap.analysis.checks.client import check_schedule
+from servemap.analysis.checks.reuse import check_reuse
 from servemap.analysis.replay import (
     Prompts,
-    check_reuse,
     matched,
     paused,
     planned_reuse,

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ref_process import load, measure, read_load, reference_server
 
-from servemap.analysis.checks.cache import EngineHits, check_prefix
+from servemap.analysis.cached import EngineHits
+from servemap.analysis.checks.cache import check_prefix
 from servemap.analysis.verdict import default_limits
 from servemap.onnode import bench
 from servemap.onnode.checked import SpecError

@@ -1,8 +1,9 @@
 """Checks of the prefix cache: what was reused against what the case plans."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from servemap.analysis.cached import EngineHits, cached_share
 from servemap.analysis.checks.loads import streams
 from servemap.analysis.requests import Request
 from servemap.analysis.verdict import Check
@@ -27,23 +28,6 @@ def cut_well(coverages: Sequence[Coverage], limits: dict[str, float]) -> bool:
         and c.coverage >= limits["collector_coverage"]
         for c in own
     )
-
-
-class EngineHits(NamedTuple):
-    """Cached over all prompt tokens by the engine's counters, and of how much of the segments.
-
-    `covered_s` of `window_s` lie between two scrapes inside a segment.
-    """
-
-    share: float
-    covered_s: float
-    window_s: float
-
-    def __str__(self) -> str:
-        return (
-            f"by the engine's counters, between scrapes inside the segments: "
-            f"{self.covered_s:.1f} of {self.window_s:.1f} s"
-        )
 
 
 def reached(told: float | None, engine: EngineHits | None) -> tuple[float | None, str]:
@@ -84,17 +68,6 @@ def check_unplanned(
     if engine is not None and engine.share > max(rate, ENGINE_SLACK * limit):
         return Check(name, engine.share, limit, False, f"{engine}; usage tells of {rate:.1%}")
     return Check(name, rate, limit, rate <= limit)
-
-
-def cached_share(ok: Sequence[Request]) -> float | None:
-    """Return cached over input tokens by usage; None where the server does not tell."""
-    known = [
-        (r.cached_tokens, r.input_tokens)
-        for r in ok
-        if r.cached_tokens is not None and r.input_tokens is not None
-    ]
-    total = sum(given for _, given in known)
-    return sum(cached for cached, _ in known) / total if total else None
 
 
 def check_prefix(

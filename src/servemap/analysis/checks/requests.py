@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from servemap.analysis.checks.cache import EngineHits, check_unplanned
+from servemap.analysis.cached import EngineHits
+from servemap.analysis.checks.cache import check_unplanned
 from servemap.analysis.requests import (
     FLAG_CACHED,
     FLAG_COUNTS,
