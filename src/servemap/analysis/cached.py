@@ -1,4 +1,4 @@
-"""The share of the input that came out of a server's cache, by its usage and by its own counters."""
+"""The share of the input that came out of a server's cache, by usage and by its own counters."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
