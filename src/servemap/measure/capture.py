@@ -179,15 +179,7 @@ class _Capture:
             "steps_asked": self.steps,
             "ranks": self.ranks,
             "window": self._window(client, clock),
-            "server": {
-                "variant": self.name,
-                "fingerprint": served.fingerprint,
-                "boot_id": served.boot_id,
-                "engine": served.engine,
-                "engine_version": served.engine_version,
-                "reused": served.reused,
-                "drift": served.drift,
-            },
+            "server": {"variant": self.name, **served.record()},
             "load": {
                 "id": load_id,
                 "counts": client.get("counts"),

@@ -93,7 +93,7 @@ def _measure(
             if judge is None:
                 raise ValueError("a search needs a judge")
             found = run_search(context, job, attempt, served, case, patience, judge, disturbed)
-            facts = {"server": _server(served), **found}
+            facts = {"server": served.record(), **found}
         else:
             load = start_load(context, job, attempt, served, case, patience)
             facts = _see_through(context, job, attempt, load, patience, disturbed)
@@ -156,7 +156,7 @@ def _see_through(
         refuse_profiled(context, job.variant, served)
         load = start_load(context, job, attempt, served, shorter, patience, used)
         outcome = finish_load(context, job, attempt, load, patience, disturbed)
-    return {"server": _server(load.served), "fallback": load.fallback, **outcome}
+    return {"server": load.served.record(), "fallback": load.fallback, **outcome}
 
 
 def _recorded(
@@ -185,7 +185,7 @@ def _recorded(
     opening = attempt.opening()
     facts["reasons"] += stop_load(context, attempt) + bring_rest(context, attempt)
     if "served" in opening:
-        facts["server"] = _server(Served(**opening["served"]))
+        facts["server"] = Served(**opening["served"]).record()
     return close(context, attempt, {**identity(context, job), **facts})
 
 
@@ -193,14 +193,3 @@ def _say(error: BaseException) -> str:
     if isinstance(error, Exception):
         return f"the controller met an error of its own: {type(error).__name__}: {error}"
     return "the controller was interrupted"
-
-
-def _server(served: Served) -> dict[str, Any]:
-    return {
-        "fingerprint": served.fingerprint,
-        "boot_id": served.boot_id,
-        "engine": served.engine,
-        "engine_version": served.engine_version,
-        "reused": served.reused,
-        "drift": served.drift,
-    }

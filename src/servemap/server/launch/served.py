@@ -32,6 +32,17 @@ class Served:
     ranks: list[dict[str, Any]] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
 
+    def record(self) -> dict[str, Any]:
+        """Return what the records of a measurement say of the server that gave it."""
+        return {
+            "fingerprint": self.fingerprint,
+            "boot_id": self.boot_id,
+            "engine": self.engine,
+            "engine_version": self.engine_version,
+            "reused": self.reused,
+            "drift": self.drift,
+        }
+
 
 def server_url(context: Context, server: ServerSpec) -> str:
     """Return the URL that clients on the head use."""
