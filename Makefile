@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
+PYTEST ?= pytest
 
 .PHONY: demo demo-vllm demo-sglang demo-clients vllm sglang aiperf lab test lint bench clean
 
@@ -76,7 +77,7 @@ lint: $(VENV)/.dev
 
 test: $(VENV)/.dev
 	$(MAKE) lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m $(PYTEST) -n 2 --dist loadfile $(PYTEST_ARGS)
 
 bench: $(VENV)/.base
 	$(BIN)/python -m benchmarks

@@ -38,8 +38,12 @@ SEARCH = {
     "id": "s", "kind": "search", "isl": 16, "osl": 2, "most": 64, "num_prompts": 4,
     "warmup": "none", "slo": {"ttft_s": 1.2}, "slo_share": 1.0, "tolerance": 0.0,
 }  # fmt: skip
-# Up to 5 requests in flight are answered after 0.3 s, the 6th after 1.8 s.
-SCRIPT = {"model": "tiny", "answer": {"ttft_ms": 300, "capacity": 5, "queue_ms": 1500}}
+QUICK = {"model": "tiny", "answer": {"ttft_ms": 1}}
+
+
+def slow(first: int, until: int, ttft_ms: int = 1800) -> dict[str, Any]:
+    """A server that misses the SLO for the requests numbered [first, until), however busy it is."""
+    return {**QUICK, "rules": [{"when": {"requests": [first, until]}, "ttft_ms": ttft_ms}]}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +55,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    with reference_server(tmp_path / "server", SCRIPT) as (found, _):
+    with reference_server(tmp_path / "server", QUICK) as (found, _):
         yield found
 
 
@@ -83,9 +87,13 @@ def run(context: Context, judge: Judge | None = None) -> tuple[dict[str, Any], d
     return meta, json.loads((folder / "metrics.json").read_text())
 
 
-def test_the_largest_concurrency_within_the_slo(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    context = context_of(monkeypatch, url)
-    meta, metrics = run(context)
+def test_the_largest_concurrency_within_the_slo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those of the levels 8 and 6, after 4 each of the levels 1, 2 and 4.
+    with reference_server(tmp_path / "server", slow(12, 26)) as (url, _):
+        context = context_of(monkeypatch, url)
+        meta, metrics = run(context)
     assert meta["status"] == "ok", meta["reasons"]
     probed = {probe["level"]: probe["outcome"] for probe in meta["search"]["probes"]}
     assert probed == {1: "met", 2: "met", 4: "met", 8: "missed", 6: "missed", 5: "met"}
@@ -156,17 +164,23 @@ def test_where_no_request_succeeds_the_search_has_failed(
 
 
 @pytest.mark.parametrize(
-    ("bounds", "ended", "answer"),
+    ("bounds", "misses", "ended", "answer"),
     [
-        ({"most": 4}, "most", 4),
-        ({"max_probes": 3}, "probes", 4),
-        ({"start": 4, "max_probes": 2}, "probes", 4),
+        ({"most": 4}, 1000, "most", 4),
+        ({"max_probes": 3}, 1000, "probes", 4),
+        ({"start": 4, "max_probes": 2}, 4, "probes", 4),
     ],
 )
 def test_a_bound_makes_the_answer_a_lower_bound(
-    url: str, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, Any], ended: str, answer: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bounds: dict[str, Any],
+    misses: int,
+    ended: str,
+    answer: int,
 ) -> None:
-    meta, metrics = run(context_of(monkeypatch, url, **bounds))
+    with reference_server(tmp_path / "server", slow(misses, 2000)) as (url, _):
+        meta, metrics = run(context_of(monkeypatch, url, **bounds))
     assert meta["search"]["ended"] == ended
     found = metrics["search"]
     assert (found["ended"], found["within_slo"]["level"]) == (ended, answer)
@@ -176,9 +190,8 @@ def test_a_bound_makes_the_answer_a_lower_bound(
 def test_time_cuts_a_probe_and_the_answer_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = {"model": "tiny", "answer": {"ttft_ms": 1, "capacity": 1, "queue_ms": 60_000}}
-    with reference_server(tmp_path / "server", script) as (url, _):
-        meta, metrics = run(context_of(monkeypatch, url, max_s=10))
+    with reference_server(tmp_path / "server", slow(4, 1000, 60_000)) as (url, _):
+        meta, metrics = run(context_of(monkeypatch, url, max_s=12))
     assert meta["status"] == "ok", meta["reasons"]
     assert [p["outcome"] for p in meta["search"]["probes"]] == ["met", "cut"]
     assert [s["name"] for s in meta["segments"]] == ["probe-01"], "a cut probe is no measurement"
