@@ -1,7 +1,7 @@
 """Run pytest, and the tests that failed once more, alone: `python -m tests.again ARGUMENT...`.
 
-One test of thousands that meets a stall of a shared machine does not hide what the others say. A few
-are run again and named, since each is to be mended; more are no stall.
+One test of thousands that meets a stall of a shared machine does not hide what the others say. A
+few are run again and named, since each is to be mended; more are no stall.
 """
 
 import json
