@@ -184,7 +184,7 @@ def test_the_server_gets_the_users_environment_whatever_cores_snakemake_has(
 ) -> None:
     """Snakemake sets thread variables for its jobs; a measured server must not depend on them."""
     campaign = fresh.campaign()
-    campaign["cases"][0]["min_window_s"] = 3
+    campaign["cases"][0]["min_window_s"] = 300
     fresh.write_campaign(campaign)
     fresh.start("--", "phase1", MKL_NUM_THREADS="7")
     fresh.wait_for("cases/baseline/prefill/r1/attempts/001/raw/load.json")

@@ -23,7 +23,6 @@ from tests.unit.nodes.test_ssh_way import RELAY
 from tests.waiting import WAIT_S, wait_for
 
 
-
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
     """An sshd whose connections may be broken; the watch is as fast as tests need."""
