@@ -15,7 +15,7 @@ from servemap.model.plan import Plan
 from servemap.model.server_spec import ModelSpec, ServerSpec, Topology
 from tests.parts import need
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 # Abbreviations are off, so that a name cut short is no name.
