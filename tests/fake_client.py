@@ -1,7 +1,8 @@
 """A made-up Python whose `vllm bench serve` measures nothing: it writes what a test asks for.
 
 `make(folder, MODE)` gives the path for a campaign's `clients.vllm-bench.python`. MODE is one of
-MODES, or `by-osl`, where the output length of the case chooses one.
+MODES, or `by-osl`, where the output length of the case chooses one. `slow` goes on once there is
+a file `go` beside it.
 """
 
 import json
@@ -94,7 +95,8 @@ def main(mode: str, argv: list[str]) -> int:
     if mode == "hang":
         time.sleep(600)
     if mode == "slow":
-        start_s, duration_s = time.perf_counter(), 4.0
+        while not Path(sys.argv[0]).with_name("go").exists():
+            time.sleep(0.05)
     if mode == "dies":
         print("ValueError: this is why", file=sys.stderr)
         return 3

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import WAIT_S
+
 
 @contextmanager
 def reference_server(folder: Path, script: dict[str, Any]) -> Iterator[tuple[str, Path]]:
@@ -24,7 +26,7 @@ def reference_server(folder: Path, script: dict[str, Any]) -> Iterator[tuple[str
         assert process.stdout is not None
         yield process.stdout.readline().split()[-1], log
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(WAIT_S) == 0
     finally:
         if process.poll() is None:
             process.kill()

@@ -44,4 +44,4 @@ def llamaserve(
         yield url, process
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)

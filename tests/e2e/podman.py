@@ -75,7 +75,7 @@ class Podman:
             self("rm", "-f", "-a", "-t", "0")
         with contextlib.suppress(AssertionError):
             self("rmi", "-f", "-a")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self.helpers() and time.monotonic() < deadline:
             time.sleep(0.05)
         for mount in reversed(self.mounts()):

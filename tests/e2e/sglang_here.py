@@ -63,12 +63,12 @@ def sglang(model: Path, *, cases: Sequence[dict[str, Any]] = (), **server: Any) 
             variants=[{"id": "baseline"}],
             cases=[CASE, *cases],
             phases=[{"id": "phase1", "cases": [case["id"] for case in (CASE, *cases)]}],
-            policy={"stop_grace_s": 15, "start_timeout_s": 120, "on_unhealthy": "relaunch"},
+            policy={"stop_grace_s": 15, "start_timeout_s": 300, "on_unhealthy": "relaunch"},
         )
     )
 
 
 def completion(url: str, tokens: list[int]) -> dict[str, Any]:
-    answer = ask(f"{url}/v1/completions", 30, {"model": "tiny", "prompt": tokens, "max_tokens": 1})
+    answer = ask(f"{url}/v1/completions", 60, {"model": "tiny", "prompt": tokens, "max_tokens": 1})
     found: dict[str, Any] = json.loads(answer["text"])
     return found

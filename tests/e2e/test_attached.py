@@ -82,7 +82,7 @@ def test_a_server_that_runs_already(
     assert samples
     assert all(sample["procs"] == [] for sample in samples), "its processes are not known"
     assert process.poll() is None, "the end of the campaign leaves it alone"
-    assert ask(f"{url}/v1/models", 10)["error"] is None
+    assert ask(f"{url}/v1/models", 60)["error"] is None
     record = json.loads(Path("launch.json").read_text())
     assert (record["status"], record["attached"], record["argv"]) == ("ok", True, [])
     assert not list((context.run_dir / "server").glob("*/boots"))

@@ -84,7 +84,7 @@ def test_it_runs_under_python_3_8(pyz, server, tmp_path):
         command(need("python38"), pyz, server[0], tmp_path / "out"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert (done.returncode, done.stderr) == (0, "")
     client = json.loads((tmp_path / "out" / "client.json").read_text())
@@ -99,7 +99,7 @@ def test_proxy_variables_are_ignored(pyz, server, tmp_path):
         env={**os.environ, **proxies},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0
     assert "3 ok" in done.stdout
@@ -111,11 +111,11 @@ def test_a_killed_client_leaves_nothing_that_looks_whole(pyz, server, tmp_path, 
     hang.set()
     out = tmp_path / "out"
     process = subprocess.Popen(command("python3", pyz, port, out), stderr=subprocess.PIPE)
-    assert reached.wait(30)
+    assert reached.wait(60)
     # Time for the client to read the token that was sent.
     time.sleep(0.5)
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert (out / "client.json").exists() is whole
     if whole:
         assert process.returncode == 1

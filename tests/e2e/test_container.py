@@ -38,7 +38,7 @@ from tests.parts import need
 pytestmark = pytest.mark.e2e
 pytest.importorskip("xllamacpp", reason="the embedded engine is not installed: xllamacpp")
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def context(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             "variants": [{"id": "baseline"}],
             "cases": [{"id": "c", "isl": 64, "osl": 8, "concurrency": 2, "num_prompts": 4}],
             "phases": [{"id": "phase1", "cases": ["c"]}],
-            "policy": {"lease_ttl_s": 60, "start_timeout_s": 30, "stop_grace_s": 3},
+            "policy": {"lease_ttl_s": 60, "start_timeout_s": 90, "stop_grace_s": 3},
             "collectors": {"proc": {"interval_s": 0.1}},
         }
     )  # fmt: skip

@@ -9,7 +9,7 @@ from benchmarks import cycles
 from servemap.server.hold import session
 from tests.parts import need
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 NOTHING = {"processes": [], "segments": [], "ports": [], "temporary": []}
 

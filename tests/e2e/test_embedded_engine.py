@@ -84,7 +84,7 @@ class Server:
             lambda: check_completion(NODE, endpoints, self.model, 20),
             lambda: self.process.poll() is None,
             read,
-            start_timeout_s=30,
+            start_timeout_s=90,
             own_lines=probe_marks(endpoints),
         )
 
@@ -147,7 +147,7 @@ def server(
         if process.poll() is None:
             process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -182,7 +182,7 @@ def test_start_gates_stop(demo: Path, port: int, tmp_path: Path) -> None:
         assert taken.ok is False
         assert f"pid {running.process.pid} of user" in taken.evidence
         running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(10) == 0
+        assert running.process.wait(60) == 0
         assert running.log_text.splitlines()[-1].startswith("llamaserve: stopped by SIGTERM")
         assert [finding.id for finding in explain(running.log_text)] == ["llamacpp-stopped"]
         assert failed(running.gates()) == ["process", "port", "completion", "model", "context"]
@@ -201,7 +201,7 @@ def test_stop_does_not_wait_for_running_requests(demo: Path, port: int, tmp_path
             while "processing task" not in running.log_text.rpartition("release: ")[2]:
                 assert running.process.poll() is None
             running.process.terminate()
-            assert running.process.wait(10) == 0
+            assert running.process.wait(60) == 0
 
 
 def test_tokens_arrive_one_by_one_as_text(demo: Path, port: int, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_tokens_arrive_one_by_one_as_text(demo: Path, port: int, tmp_path: Path)
     }
     with server(demo, port, tmp_path) as running:
         assert running.wait().ok
-        reply = ask(f"{running.url}/v1/completions", 20, body)
+        reply = ask(f"{running.url}/v1/completions", 60, body)
     events = [
         json.loads(line.removeprefix("data: "))
         for line in reply["text"].splitlines()
@@ -247,7 +247,7 @@ def test_model_file_that_cannot_be_loaded(
         assert not ready.ok
         assert "the process ended" in ready.reason
         assert str(model) in ready.reason
-        assert running.process.wait(10) == 1
+        assert running.process.wait(60) == 1
         last = running.log_text.splitlines()[-1]
         assert last.startswith("llamaserve: error: ")
         findings = explain(running.log_text)
@@ -264,7 +264,7 @@ def test_port_taken_by_another_program(demo: Path, tmp_path: Path) -> None:
         assert before.ok is False
         assert f"pid {os.getpid()} of user" in before.evidence
         with server(demo, port, tmp_path) as running:
-            assert running.process.wait(20) == 1
+            assert running.process.wait(60) == 1
             assert running.log_text.splitlines()[-1].startswith(
                 f"llamaserve: error: cannot listen on 127.0.0.1 port {port}: "
             )
@@ -349,12 +349,12 @@ def test_finished_prompts_leave_the_shared_cache(demo: Path, port: int, tmp_path
         for start in (300, 400, 500, 600):
             prompt = [start, *range(start, start + 99)] * 6
             body = {"model": "tiny", "prompt": prompt, "max_tokens": 1}
-            assert ask(f"{running.url}/v1/completions", 20, body)["error"] is None
+            assert ask(f"{running.url}/v1/completions", 60, body)["error"] is None
         assert "failed to find a memory slot" not in running.log_text
 
 
 def test_wrong_option_is_named(demo: Path, port: int, tmp_path: Path) -> None:
     with server(demo, port, tmp_path, args={"n_thread": 1}) as running:
-        assert running.process.wait(20) == 2
+        assert running.process.wait(60) == 2
         assert "unrecognized arguments: --n-thread 1" in running.log_text.splitlines()[-1]
         assert explain(running.log_text)[0].id == "llamacpp-option"

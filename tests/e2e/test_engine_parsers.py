@@ -15,7 +15,7 @@ from servemap.model.plan import Plan
 from servemap.model.server_spec import ModelSpec, ServerSpec, Topology
 from tests.parts import need
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 # Abbreviations are off, so that a name cut short is no name.
@@ -46,7 +46,7 @@ def parsed(engine: str, program: str, argvs: list[list[str]], cwd: Path) -> list
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=240,
+        timeout=480,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]

@@ -14,7 +14,7 @@ from tests.e2e.started import begun, gate, log_of, named, refused, swept
 from tests.parts import need
 
 __all__ = ["here", "model"]
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 
 def test_two_ranks_on_one_machine(model: Path) -> None:
@@ -51,7 +51,7 @@ def test_health_without_completions_is_no_health_and_a_deaf_server_is_ended(mode
     with begun(context):
         served = ensure_server(context, "baseline")
         named(context, "sglang::scheduler").send_signal(signal.SIGSTOP)
-        assert ask(f"{served.url}/health", 10)["status"] == 200
+        assert ask(f"{served.url}/health", 60)["status"] == 200
         again = ensure_server(context, "baseline")
         assert again.boot_id != served.boot_id
         first, _ = boots.read_boots(context.run_dir, "baseline")

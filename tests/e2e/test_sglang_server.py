@@ -14,7 +14,7 @@ from tests.e2e.talks import TALKS, check_flush, talked, talking
 
 __all__ = ["here", "model"]
 EMPTIED = TALKS[-1]
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 
 def test_launch_gates_a_case_and_the_end(model: Path, tmp_path: Path) -> None:
@@ -44,11 +44,11 @@ def test_launch_gates_a_case_and_the_end(model: Path, tmp_path: Path) -> None:
         tokens = list(range(400, 500))
         used = [completion(served.url, tokens)["usage"] for _ in range(2)]
         assert used[1]["prompt_tokens_details"]["cached_tokens"] == 99
-        assert ask(f"{served.url}/flush_cache", 10, {})["status"] == 200
+        assert ask(f"{served.url}/flush_cache", 60, {})["status"] == 200
         emptied = completion(served.url, tokens)["usage"]["prompt_tokens_details"]
         assert emptied["cached_tokens"] == 0
         asked_for = {"output_dir": str(tmp_path / "traces"), "activities": ["CPU"]}
-        assert ask(f"{served.url}/start_profile", 30, asked_for)["status"] == 200
+        assert ask(f"{served.url}/start_profile", 60, asked_for)["status"] == 200
         completion(served.url, tokens)
         assert ask(f"{served.url}/stop_profile", 60, {})["status"] == 200
         assert list((tmp_path / "traces").glob("*TP-0.trace.json.gz"))

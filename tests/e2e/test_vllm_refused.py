@@ -20,7 +20,7 @@ from servemap.server.not_run import NotRunError
 from tests.e2e.started import log_of
 from tests.e2e.vllm_here import begun, project, starts, vllm
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 
 @dataclass

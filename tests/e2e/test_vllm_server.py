@@ -29,7 +29,7 @@ from tests.e2e.vllm_here import (
     wait_for_requests,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_launch_gates_and_a_case(context: Context) -> None:
     assert meta["status"] == "ok", meta["reasons"]
     assert meta["counts"]["ok"] == 4
     assert meta["server"]["boot_id"] == served.boot_id
-    flushed = ask(f"{served.url}/reset_prefix_cache", 10, {})
+    flushed = ask(f"{served.url}/reset_prefix_cache", 60, {})
     assert flushed["status"] == 200
     assert len(family(context)) > 1
 

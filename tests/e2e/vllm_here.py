@@ -71,7 +71,7 @@ def vllm(
             variants=[{"id": "baseline"}],
             cases=list(cases),
             phases=[{"id": "phase1", "cases": [case["id"] for case in cases]}],
-            policy={"stop_grace_s": 15, "start_timeout_s": 120, "max_deaths": 20, **(policy or {})},
+            policy={"stop_grace_s": 15, "start_timeout_s": 300, "max_deaths": 20, **(policy or {})},
         )
     )
 
@@ -162,7 +162,7 @@ def front_end(context: Context) -> psutil.Process:
 def wait_for_requests(url: str) -> None:
     """Return when requests are being served."""
     running = re.compile(r"^vllm:num_requests_running\{.*\} [1-9]", re.MULTILINE)
-    while not running.search(ask(f"{url}/metrics", 10)["text"] or ""):
+    while not running.search(ask(f"{url}/metrics", 60)["text"] or ""):
         time.sleep(0.05)
 
 
@@ -185,7 +185,7 @@ def whole_log(context: Context) -> str:
 
 def assert_replaced_while_health_says_200(context: Context, served: Served) -> None:
     """Check that a server that hangs, and calls itself healthy, is noticed and replaced."""
-    assert ask(f"{served.url}/health", 10)["status"] == 200
+    assert ask(f"{served.url}/health", 60)["status"] == 200
     again = ensure_server(context, "baseline")
     assert again.boot_id != served.boot_id
     assert not again.reused

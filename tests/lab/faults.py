@@ -71,14 +71,14 @@ def stop_sshd(lab: Lab, node: str) -> None:
     pid = lab.path(node, "/run/sshd.pid").read_text().strip()
     lab.exec_in(node, ["kill", pid], check=True)
     script = f"while kill -0 {pid} 2>/dev/null; do sleep 0.02; done; rm -f /run/sshd.pid"
-    lab.exec_in(node, ["sh", "-c", script], timeout=10, check=True)
+    lab.exec_in(node, ["sh", "-c", script], timeout=60, check=True)
 
 
 def start_sshd(lab: Lab, node: str) -> None:
     """Start a node's sshd; returns when it listens."""
     lab.exec_in(node, ["/usr/sbin/sshd", "-E", "/var/log/sshd.log"], check=True)
     script = "until bash -c ': </dev/tcp/127.0.0.1/22' 2>/dev/null; do sleep 0.02; done"
-    lab.exec_in(node, ["sh", "-c", script], timeout=10, check=True)
+    lab.exec_in(node, ["sh", "-c", script], timeout=60, check=True)
 
 
 def new_host_key(lab: Lab, node: str) -> None:

@@ -26,7 +26,7 @@ FILES = "/srv/servemap"
 """Folder of the first user on each node, filled with a copy of the lab's seed."""
 SKEW_FILE = f"{FILES}/clock_skew_ns"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BOOT_TIMEOUT_S = 60.0
+BOOT_TIMEOUT_S = 120.0
 
 
 class LabError(RuntimeError):
@@ -119,7 +119,7 @@ class Lab:
         assert self.keeper.stdin is not None
         assert self.keeper.stdout is not None
         self.keeper.stdin.close()
-        self.keeper.wait(30)
+        self.keeper.wait(60)
         self.keeper.stdout.close()
         self.inits = {}
         if left := leaks(self.folder):
@@ -210,7 +210,7 @@ class Lab:
         ]  # fmt: skip
 
     def controller_exec(
-        self, argv: Sequence[str], *, timeout: float = 60, check: bool = False, **options: Any
+        self, argv: Sequence[str], *, timeout: float = 240, check: bool = False, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the controller's network to its end."""
         return _run(self.controller_argv(argv), timeout, check, **options)
@@ -226,7 +226,7 @@ class Lab:
         argv: Sequence[str],
         *,
         user: User | None = None,
-        timeout: float = 60,
+        timeout: float = 240,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a node past ssh, as root or as one of its users."""

@@ -146,7 +146,7 @@ def start_network(address: str) -> None:
 def start_sshd() -> None:
     Path("/run/sshd").mkdir(mode=0o755)
     call(SSHD, "-E", "/var/log/sshd.log")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", 22)) == 0:

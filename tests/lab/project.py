@@ -80,13 +80,13 @@ class LabProject(Project):
         """End the running Snakemake and its jobs with -9, as a crash of the controller would."""
         kill_all(self.lab.controller_processes)
         for process in self.started:
-            process.wait(10)
+            process.wait(60)
 
-    def wait(self, timeout: float = 120) -> int:
+    def wait(self, timeout: float = 600) -> int:
         """Wait for the Snakemake started last; return its exit code."""
         return self.started[-1].wait(timeout)
 
-    def wait_until(self, condition: Callable[[], object], timeout: float = 60) -> None:
+    def wait_until(self, condition: Callable[[], object], timeout: float = 240) -> None:
         """Wait for a condition while Snakemake runs; its log is shown where it never holds."""
         deadline = time.monotonic() + timeout
         while not condition():

@@ -25,7 +25,7 @@ def short_campaign(lab: Lab, *cases: str, **policy: Any) -> dict[str, Any]:
         "phases": [{"id": "phase1", "cases": list(cases)}],
         "policy": {
             "lease_ttl_s": 30,
-            "start_timeout_s": 30,
+            "start_timeout_s": 90,
             "on_unhealthy": "relaunch",
             "calibrate": False,
             **policy,
@@ -38,7 +38,7 @@ def target(case: str, name: str = "meta.json") -> str:
     return f"results/lab/cases/baseline/{case}/r1/{name}"
 
 
-def await_it(find: Callable[[], T | None], what: str, timeout_s: float = 120) -> T:
+def await_it(find: Callable[[], T | None], what: str, timeout_s: float = 300) -> T:
     """Wait for something that is not empty and return it."""
     deadline = time.monotonic() + timeout_s
     while not (found := find()):
@@ -47,7 +47,7 @@ def await_it(find: Callable[[], T | None], what: str, timeout_s: float = 120) ->
     return found
 
 
-def await_load(project: LabProject, case: str, timeout_s: float = 180) -> psutil.Process:
+def await_load(project: LabProject, case: str, timeout_s: float = 300) -> psutil.Process:
     """Wait until a case's load client on the head is well under way; return it."""
 
     def loading() -> psutil.Process | None:

@@ -14,7 +14,7 @@ from tests.lab.project import LabProject
 from tests.lab.short import STATE, left, ours, short_campaign, target
 from tests.workflow.harness import ROOT
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 HOME = "/home/bench with a space"
 SETTINGS = f"{FILES}/engine/llamaserve/settings.py"

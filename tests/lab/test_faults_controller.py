@@ -11,7 +11,7 @@ from tests.lab.lab import Lab
 from tests.lab.project import LabProject
 from tests.lab.short import await_it, await_load, left, raw_on, short_campaign, target
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 LEASE_TTL_S = 5
 
 
@@ -43,7 +43,7 @@ def test_killed_controller(lab: Lab, tmp_path: Path) -> None:
         raw = raw_on(lab, "head", "second")
         whole = await_it(lambda: read_json(raw / "client.json"), "the end of the client")
         assert whole["status"] == "ok"
-        await_it(lambda: not left(lab), "the end of all that is ours", 60)
+        await_it(lambda: not left(lab), "the end of all that is ours")
         print(f"nothing runs {time.monotonic() - killed_s:.1f} s after the kill")
         assert project.meta("second") == {}
 

@@ -31,7 +31,7 @@ from tests.lab.short import (
 )
 from tests.workflow.harness import Run
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 CASES = ("steady", "clock", "collector", "server", "changing", "full")
 FAILING = ("collector", "server", "changing", "full")

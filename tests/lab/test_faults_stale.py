@@ -14,7 +14,7 @@ from tests.lab.lab import BENCH, Lab
 from tests.lab.project import LabProject
 from tests.lab.short import await_it, await_load, left, raw_on, short_campaign, target, words
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 PYTHON = "/opt/slow/python"
 SLOW, STARTED = "/tmp/slow", "/tmp/started"
 # An interpreter that takes its time to tell what it started, once, as a node under load may.

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.lab import faults
+from tests.lab.keeper import port_of
 from tests.lab.lab import BENCH, FILES, NOKEY, ROOT, SECOND, SKEW_FILE, SPACED, Lab, LabError, User
 from tests.lab.traces import TOKEN, leaks, sweep, with_token
 from tests.parts import need
@@ -47,7 +48,7 @@ def ssh(lab: Lab, node: str, command: str, user: User = BENCH, known: Path | Non
     return lab.controller_exec(ssh_argv(lab, node, user, command, known))
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "not within the time"
@@ -143,7 +144,7 @@ def test_processes_of_a_node_can_be_killed_from_here(lab: Lab) -> None:
         assert not lab.processes_with("head", "sleep", mark)
         for process in lab.processes_with("worker", "sleep", mark):
             process.kill()
-        assert client.communicate(timeout=10)[0] == "ended 137\n"
+        assert client.communicate(timeout=60)[0] == "ended 137\n"
 
 
 def test_power_cut_is_silent_and_the_disk_survives_it(lab: Lab) -> None:
@@ -193,7 +194,7 @@ def test_cut_link_is_silent_and_a_short_cut_is_survived(lab: Lab) -> None:
         client.stdin.write("\n")
         client.stdin.flush()
         assert "Invalid SSH identification string" in client.stdout.read()
-        client.wait(10)
+        client.wait(60)
     assert ssh(lab, "head", "hostname").stdout == "head\n"
 
 
@@ -278,7 +279,7 @@ def orphan(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
             for left in with_token(Path(folder.split()[0])):
                 if left.pid == int(folder.split()[1]):
                     left.terminate()
-                    left.wait(20)
+                    left.wait(60)
 
 
 def of_lab(folder: Path, inits: Path) -> set[tuple[int, float]]:
@@ -289,7 +290,6 @@ def of_lab(folder: Path, inits: Path) -> set[tuple[int, float]]:
 
 
 def test_down_leaves_nothing(seed: Path) -> None:
-    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
     lab = Lab(seed)
     lab.up()
     controller = subprocess.Popen(lab.controller_argv(["sleep", "4813"]), start_new_session=True)
@@ -298,10 +298,12 @@ def test_down_leaves_nothing(seed: Path) -> None:
     assert len(ours) >= 8
     assert any("folder" in item for item in leaks(lab.folder))
     lab.down()
-    assert controller.wait(10) == -signal.SIGKILL
+    assert controller.wait(60) == -signal.SIGKILL
     assert not alive(ours)
     assert leaks(lab.folder) == []
-    assert subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout == links
+    # Links of others may come and go here meanwhile.
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True).stdout
+    assert not [node for node in lab.machines if port_of(node) in links]
 
 
 def test_exception_leaves_nothing() -> None:

@@ -19,7 +19,7 @@ from tests.lab.project import LabProject
 from tests.lab.test_vllm_ranks import with_vllm
 from tests.parts import need
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 NODES = ("head", "worker")
 SCRIPT = """\

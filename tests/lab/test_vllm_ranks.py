@@ -12,7 +12,7 @@ from tests.lab.lab import FILES, Lab
 from tests.lab.project import LabProject
 from tests.parts import need
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture

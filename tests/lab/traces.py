@@ -47,7 +47,7 @@ def in_namespace(pid: int, kind: str) -> list[psutil.Process]:
     return found
 
 
-def kill_all(find: Callable[[], list[psutil.Process]], timeout_s: float = 10) -> None:
+def kill_all(find: Callable[[], list[psutil.Process]], timeout_s: float = 60) -> None:
     """Kill what is found until nothing is: a process may have forked in the meantime."""
     deadline = time.monotonic() + timeout_s
     while (found := find()) and time.monotonic() < deadline:

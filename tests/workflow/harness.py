@@ -79,7 +79,7 @@ def small_campaign(port: int) -> dict[str, Any]:
         },
         "policy": {
             "lease_ttl_s": 20,
-            "start_timeout_s": 20,
+            "start_timeout_s": 60,
             "on_unhealthy": "relaunch",
             # It takes seconds a point; tests/workflow/test_calibration.py has it.
             "calibrate": False,
@@ -188,7 +188,7 @@ class Project:
             *args,
         ]  # fmt: skip
 
-    def snakemake(self, *args: str, timeout: float = 240, **env: str) -> Run:
+    def snakemake(self, *args: str, timeout: float = 600, **env: str) -> Run:
         done = subprocess.run(
             self.command(*args),
             cwd=self.folder,
@@ -224,10 +224,10 @@ class Project:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
         )
 
-    def wait_for(self, pattern: str, timeout: float = 60) -> Path:
+    def wait_for(self, pattern: str, timeout: float = 120) -> Path:
         """Return the first path below results/small that a glob finds, once it is there."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:

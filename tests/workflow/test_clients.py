@@ -47,6 +47,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     ]
     campaign["phases"] = [{"id": "phase1", "cases": list(MODES)}]
     made.write_campaign(campaign)
+    (made.folder / "clients" / "go").touch()
     run = made.snakemake()
     assert run.code == 0, run.text[-3000:]
     assert "Traceback" not in run.text
@@ -126,6 +127,7 @@ def test_a_client_goes_on_without_its_controller_and_is_adopted(fresh: Project) 
     wait_client(fresh, "slow")
     controller.kill()
     controller.wait()
+    (fresh.folder / "clients" / "go").touch()
     run = fresh.snakemake()
     assert run.code == 0, run.text[-3000:]
     assert len(events(fresh, "adopt")) == 1
@@ -142,7 +144,7 @@ def test_a_killed_client_leaves_nothing_behind(fresh: Project) -> None:
     while not lines.read_text():
         assert controller.poll() is None
     os.kill(opening["client"]["pid"], signal.SIGKILL)
-    controller.wait(60)
+    controller.wait(240)
     record = meta(fresh, "baseline", "hang")
     assert record["status"] == "failed"
     assert "the load client left no record" in record["reasons"][0]

@@ -127,13 +127,21 @@ class Link:
                 self._waiting -= 1
 
     def _watch(self) -> None:
+        """Give the peer up when it is silent; time in which we did not run is no silence."""
+        known_s = absent_s = missed_s = 0.0
         while self.usable:
             with self._change:
                 if self._waiting == 0 and not self._closed:
                     self._change.wait()
                     continue
                 since = self._since_s
-            silent = time.monotonic() - max(since, self._transport.packetizer.heard_s)
+            now_s = time.monotonic()
+            heard_s = max(since, self._transport.packetizer.heard_s)
+            if heard_s == known_s:
+                absent_s += missed_s
+            else:
+                known_s, absent_s = heard_s, min(missed_s, now_s - heard_s)
+            silent = now_s - heard_s - absent_s
             if silent > DEAD_S:
                 self._why = f"no sign of life for {DEAD_S:g} s"
                 self.close()
@@ -142,6 +150,7 @@ class Link:
                 self._asking = True
                 threading.Thread(target=self._ask, name="ask", daemon=True).start()
             time.sleep(TICK_S)
+            missed_s = max(0.0, time.monotonic() - now_s - 2 * TICK_S)
         # Also after a loss that the transport noticed: a proxy process must not stay.
         self.close()
 

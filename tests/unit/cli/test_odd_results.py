@@ -15,7 +15,7 @@ from tests.unit.cli.test_cli import context, measured, servemap
 
 __all__ = ["context", "servemap"]
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 FILES = [
     "run_manifest.json",

@@ -29,7 +29,7 @@ def start(log: Path, body: str) -> subprocess.Popen[str]:
 
 def run(log: Path, body: str) -> tuple[int, str]:
     process = start(log, body)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=240)
     return process.returncode, stderr
 
 
@@ -100,7 +100,7 @@ def test_signals_end_it_in_good_order_however_often_they_come(
         time.sleep(0.05)
     process.stdin.write("\n")
     process.stdin.flush()
-    assert process.wait(30) == 130
+    assert process.wait(60) == 130
     assert (tmp_path / "cleaned").exists()
     assert "ended by the controller" in log.read_text()
     assert process.stderr is not None

@@ -602,7 +602,7 @@ def test_collectors_that_start_after_an_interrupt_end_themselves(
 
     def interrupted_each(items: list[str], start: Callable[[str], Any]) -> None:
         def work() -> None:
-            late.wait(10)
+            late.wait(60)
             with contextlib.suppress(OrphanedError):
                 start(items[0])
 
@@ -614,7 +614,7 @@ def test_collectors_that_start_after_an_interrupt_end_themselves(
     with pytest.raises(InterruptedByController):
         run(context)
     late.set()
-    threads[0].join(10)
+    threads[0].join(60)
     assert client.collect_pid in node.stopped
     assert not node.living
     assert not (attempt_dir(context) / "open.json").exists()

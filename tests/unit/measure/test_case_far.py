@@ -403,7 +403,7 @@ def test_what_an_earlier_load_left_is_not_taken_for_a_new_one(
     orphan(lab, context, (context.run_dir / ".session.json").read_text())
     node = lab.head if load_node == "head" else lab.worker
     client = psutil.Process(node.process("bench").pid)
-    client.wait(20)
+    client.wait(60)
     (old,) = there(context, load_node).glob("raw-*/client.json")
     stale = json.loads(old.read_text())
     assert stale["status"] == "ok"

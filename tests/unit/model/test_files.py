@@ -23,7 +23,7 @@ from servemap.server.locks import read_holder, try_lock
 
 DEEP = "[" * 200_000
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 def fifo(path: Path) -> None:

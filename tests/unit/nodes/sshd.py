@@ -16,8 +16,8 @@ import psutil
 
 from servemap.model.server_spec import NodeSpec
 from servemap.nodes.ssh import SshNode
+from tests.waiting import WAIT_S
 
-WAIT_S = 20.0
 HOST = "127.0.0.1"
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from servemap.model.errors import ConnectionLostError, NodeError
 from servemap.nodes.parallel import each
+from tests.waiting import WAIT_S
 
 
 def test_calls_run_side_by_side() -> None:
-    meeting = threading.Barrier(3, timeout=20)
+    meeting = threading.Barrier(3, timeout=WAIT_S)
 
     def call(item: str) -> str:
         meeting.wait()
@@ -25,7 +26,7 @@ def test_the_first_items_error_carries_the_others() -> None:
 
     def call(item: int) -> None:
         if item == 1:
-            assert second_failed.wait(20)
+            assert second_failed.wait(WAIT_S)
             raise ConnectionLostError("went away", "node one", "look")
         if item == 2:
             second_failed.set()

@@ -14,14 +14,13 @@ import psutil
 import pytest
 
 from servemap.model.errors import ConnectionLostError
-from servemap.nodes import ssh_link
+from servemap.nodes import ssh_link, ssh_transport
 from servemap.nodes.ssh import SshNode
 from tests.parts import need
 from tests.unit.nodes.sshd import HOST, Sshd
 from tests.unit.nodes.test_local import gone, python, wait_for_text
 from tests.unit.nodes.test_ssh_way import RELAY
-
-WAIT_S = 20.0
+from tests.waiting import WAIT_S, wait_for
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
     """An sshd whose connections may be broken; the watch is as fast as tests need."""
     need("sshd")
     monkeypatch.setattr(ssh_link, "QUIET_S", 0.4)
-    monkeypatch.setattr(ssh_link, "DEAD_S", 1.2)
+    monkeypatch.setattr(ssh_link, "DEAD_S", 4.0)
     monkeypatch.setattr(ssh_link, "TICK_S", 0.05)
     server = Sshd(tmp_path / "sshd")
     try:
@@ -45,10 +44,7 @@ def break_later(
     """Signal the connections' sshd as soon as something is true."""
 
     def act() -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not ready():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(ready, "something to break")
         for process in server.connections():
             process.send_signal(number)
 
@@ -103,9 +99,56 @@ def test_an_idle_connection_that_fell_silent_is_noticed_by_the_next_call(server:
     assert node.run(["true"], timeout_s=WAIT_S).code == 0
 
 
-def test_a_long_silent_command_on_a_good_link_is_left_alone(server: Sshd) -> None:
-    done = server.node().run(["sh", "-c", "sleep 2; echo end"], timeout_s=WAIT_S)
+def until(path: Path) -> list[str]:
+    """A command that says nothing before there is such a file."""
+    return ["sh", "-c", f"until [ -e '{path}' ]; do sleep 0.05; done; echo end"]
+
+
+def test_a_long_silent_command_on_a_good_link_is_left_alone(
+    server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[float] = []
+    ask = ssh_link.Link._ask
+
+    def asked(link: ssh_link.Link) -> None:
+        ask(link)
+        heard.append(link._transport.packetizer.heard_s)
+        if len(heard) == 3:
+            (tmp_path / "end").touch()
+
+    monkeypatch.setattr(ssh_link.Link, "_ask", asked)
+    done = server.node().run(until(tmp_path / "end"), timeout_s=WAIT_S)
     assert done.stdout == "end\n"
+    assert heard == sorted(set(heard)), "each answer is a sign of life"
+
+
+class Suspended:
+    """The clock of a machine that stands still for a minute, three times, while its watch rests."""
+
+    def __init__(self, after: Path) -> None:
+        self.still_s = 0.0
+        self.after = after
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.still_s
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+        if self.still_s < 180:
+            self.still_s += 60
+        else:
+            self.after.touch()
+
+
+def test_a_peer_is_not_given_up_for_the_time_in_which_we_stood_still(
+    server: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = server.node()
+    node.state_dir()
+    clock = Suspended(tmp_path / "end")
+    for module in (ssh_link, ssh_transport):
+        monkeypatch.setattr(module, "time", clock)
+    assert node.run(until(tmp_path / "end"), timeout_s=WAIT_S).stdout == "end\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -128,10 +171,7 @@ def test_a_put_that_is_cut_leaves_nothing_half(
     assert (there / "file").read_text() == "old"
     for process in server.connections():
         process.kill()
-    deadline = time.monotonic() + WAIT_S
-    while list(there.glob(".file.*")):
-        assert time.monotonic() < deadline, "a part is left on the node"
-        time.sleep(0.05)
+    wait_for(lambda: not list(there.glob(".file.*")), "the end of what is left on the node")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -246,10 +286,7 @@ def test_a_proxy_that_stops_is_noticed(server: Sshd, tmp_path: Path, ended: bool
     argv = ["sh", "-c", f"echo $$ > '{begun}'; while :; do sleep 0.1; echo x; done"]
     lost(lambda: node.run(argv, timeout_s=60))
     halting.join()
-    deadline = time.monotonic() + WAIT_S
-    while own_relays():
-        assert time.monotonic() < deadline, "a proxy is left"
-        time.sleep(0.01)
+    wait_for(lambda: not own_relays(), "the proxy's end")
     stop.unlink()
     assert node.run(["true"], timeout_s=WAIT_S).code == 0
 

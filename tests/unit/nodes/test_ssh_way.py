@@ -16,8 +16,8 @@ from servemap.nodes.ssh import SshNode
 from servemap.nodes.ssh_connection import proxy_argv, way_over, way_to
 from tests.parts import SHELLS, need
 from tests.unit.nodes.sshd import HOST, Sshd, free_port, keygen
+from tests.waiting import WAIT_S
 
-WAIT_S = 20.0
 RELAY = f"{sys.executable} {Path(__file__).with_name('relay.py')}"
 
 
@@ -255,7 +255,7 @@ def test_a_login_that_runs_nothing_is_said(tmp_path: Path) -> None:
 
 def test_few_sessions_are_enough_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("sshd")
-    monkeypatch.setattr("servemap.nodes.ssh_link.CHANNEL_S", 0.3)
+    monkeypatch.setattr("servemap.nodes.ssh_link.CHANNEL_S", 3.0)
     for server in odd(tmp_path, "MaxSessions 0"):
         assert "MaxSessions" in refused(server.node()).remedy
 

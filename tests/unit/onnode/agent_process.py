@@ -3,27 +3,14 @@
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WAIT_S = 20.0
+from tests.waiting import WAIT_S, wait_for
 
 
 def agent_argv(*args: str) -> list[str]:
     return [sys.executable, "-m", "servemap.onnode", *args]
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    """Return the first true value of `condition`."""
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"waited in vain for {what}")
 
 
 class Supervised:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tests.waiting import WAIT_S
+
 Script = Callable[[int, dict[str, Any]], Iterable[bytes | float | None]]
 
 STREAM_HEAD = (
@@ -55,7 +57,7 @@ class ScriptServer:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(WAIT_S)
         assert not self.errors, self.errors
 
     def _accept(self) -> None:

@@ -68,8 +68,8 @@ def load(folder: Path, url: str, log: Path, **spec: Any) -> tuple[int, Path]:
         "model": "reference",
         "seed": "s",
         "vocab": [300, 4000],
-        "timeout_s": 20,
-        "case_timeout_s": 60,
+        "timeout_s": 60,
+        "case_timeout_s": 240,
         "segments": [
             {"name": "main", "streams": [{"name": "main", "kind": "closed", **stream}]},
         ],

@@ -7,7 +7,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from servemap.onnode import facts_host, facts_models, facts_software, facts_state, probe
 from servemap.onnode.facts import section
+from tests.waiting import wait_for
 
 X86 = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -184,10 +184,8 @@ def test_what_podman_leaves_in_a_session_of_its_own_is_ended(
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert facts_software.containers()["podman"] == {"running": []}
-    deadline = time.monotonic() + 20
-    while Path(f"/proc/{pid_file.read_text().strip()}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    left = Path(f"/proc/{pid_file.read_text().strip()}")
+    wait_for(lambda: not left.exists(), "its end")
 
 
 def test_tools_answer_hang_fail_or_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

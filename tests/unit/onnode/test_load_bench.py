@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from load_server import (
 from servemap.onnode import bench, load_summary
 from servemap.onnode.load_http import Response
 from servemap.onnode.load_loop import Loop
+from tests.waiting import WAIT_S, longer
 
 
 def closed(name: str = "main", **more: Any) -> dict[str, Any]:
@@ -41,8 +43,8 @@ def spec_of(url: str, *streams: dict[str, Any], **more: Any) -> dict[str, Any]:
         "model": "tiny",
         "seed": "s",
         "vocab": [300, 4000],
-        "timeout_s": 20,
-        "case_timeout_s": 60,
+        "timeout_s": 60,
+        "case_timeout_s": 240,
         "segments": [{"name": "main", "streams": list(streams) or [closed()]}],
         **more,
     }
@@ -67,6 +69,12 @@ def run(tmp_path: Path, spec: dict[str, Any]) -> Results:
     path, out = tmp_path / "load.json", tmp_path / "out"
     path.write_text(json.dumps(spec))
     return Results(bench.main(["--spec", str(path), "--out", str(out)]), out)
+
+
+def run_in(folder: Path, spec: dict[str, Any]) -> Results:
+    """Run a spec in a folder of its own."""
+    folder.mkdir()
+    return run(folder, spec)
 
 
 def plain(_number: int, body: dict[str, Any]) -> Any:
@@ -127,15 +135,16 @@ def test_times_are_wall_times_inside_the_window(tmp_path):
         assert segment["start_ns"] <= record["sent_ns"] < record["t_ns"][-1] <= segment["end_ns"]
         # The server waits 50 ms, then 20 ms between tokens; a client cannot see it earlier.
         assert record["t_ns"][0] - record["sent_ns"] >= 50e6
-        assert record["t_ns"][3] - record["t_ns"][0] >= 55e6
+        assert record["t_ns"][3] - record["sent_ns"] >= 110e6
     # What the client stamps as sent is before what the server stamps as received.
     shift = got.client["clock"]["wall_ns"] - got.client["clock"]["mono_ns"]
-    for record, request in zip(got.measured[:2], server.requests[:2], strict=True):
-        assert abs(request.got_ns + shift - record["sent_ns"]) < 2e9
+    for record in got.measured:
+        (request,) = (r for r in server.requests if f"-{record['id']}\r\n" in r.head)
+        assert record["sent_ns"] <= request.got_ns + shift <= record["t_ns"][0]
 
 
 def test_concurrency_is_kept_and_never_exceeded(tmp_path):
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=WAIT_S)
     lock, now, seen = threading.Lock(), [0], []
 
     def script(_number: int, body: dict[str, Any]) -> Any:
@@ -375,11 +384,14 @@ def test_printing_what_a_server_said_never_fails(tmp_path, encoding):
             assert b"Traceback" not in done.stderr
 
 
-def uncounted(count: int | None, body: dict[str, Any]) -> Any:
+def uncounted(
+    count: int | None, body: dict[str, Any], between: Callable[[], object] = lambda: None
+) -> Any:
     """An answer whose usage says `count` tokens; None: without usage."""
     yield STREAM_HEAD
     for text in ("a", "b"):
         yield chunk(event(text_chunk(text)))
+        between()
         yield 0.01
     more = {} if count is None else {"usage": usage(len(body["prompt"]), count)}
     yield chunk(event(text_chunk("", "stop", **more))) + chunk(event("[DONE]")) + END
@@ -396,13 +408,26 @@ def test_latencies_need_no_usage_and_tpot_says_why_it_is_not_there(tmp_path, cap
     assert "output    not measured: no usage counts from the server" in shown
 
 
-def test_tokens_of_one_read_have_no_tpot_and_are_counted(tmp_path, capsys):
+def test_tokens_of_one_read_have_no_tpot_and_are_counted(tmp_path, capsys, monkeypatch):
+    whole, came = Response.feed, threading.Event()
+
+    def feed(self: Response, data: bytes, now_ns: int) -> bool:
+        if b'"text": "a"' in data:
+            came.set()
+        return whole(self, data, now_ns)
+
+    def between() -> None:
+        assert came.wait(WAIT_S)
+
+    monkeypatch.setattr(Response, "feed", feed)
+
     def script(number: int, body: dict[str, Any]) -> Any:
         if number < 2:
             parts = [part for part in stream(body) if isinstance(part, bytes)]
             yield b"".join(parts)
         else:
-            yield from uncounted(2, body) if number < 4 else uncounted(None, body)
+            came.clear()
+            yield from uncounted(2 if number < 4 else None, body, between)
 
     with ScriptServer(script) as server:
         run(tmp_path, spec_of(server.url, closed(num_prompts=5, concurrency=1)))
@@ -444,11 +469,14 @@ def test_the_server_goes_away_in_the_middle(tmp_path):
 def test_a_hung_server_ends_in_time_and_what_came_is_kept(tmp_path):
     def script(_number: int, _body: dict[str, Any]) -> Any:
         yield STREAM_HEAD + chunk(event(text_chunk("a")))
-        yield 30.0
+        yield WAIT_S
 
-    with ScriptServer(script) as server:
-        spec = spec_of(server.url, closed(concurrency=2, num_prompts=2), timeout_s=0.3)
-        got = run(tmp_path, spec)
+    for limit_s in longer(0.3):
+        with ScriptServer(script) as server:
+            two = closed(concurrency=2, num_prompts=2)
+            got = run_in(tmp_path / f"{limit_s:g}", spec_of(server.url, two, timeout_s=limit_s))
+        if all(record["kinds"] for record in got.measured):
+            break
     assert got.statuses() == ["timed_out"] * 2
     assert [record["kinds"] for record in got.measured] == ["t"] * 2
     assert got.client["counts"]["timed_out"] == 2
@@ -458,10 +486,13 @@ def test_a_hung_server_ends_in_time_and_what_came_is_kept(tmp_path):
 def test_the_case_has_a_time_limit(tmp_path):
     def script(_number: int, _body: dict[str, Any]) -> Any:
         yield STREAM_HEAD + chunk(event(text_chunk("a")))
-        yield 30.0
+        yield WAIT_S
 
-    with ScriptServer(script) as server:
-        got = run(tmp_path, spec_of(server.url, case_timeout_s=1.5))
+    for limit_s in longer(1.5):
+        with ScriptServer(script) as server:
+            got = run_in(tmp_path / f"{limit_s:g}", spec_of(server.url, case_timeout_s=limit_s))
+        if got.client["counts"]["sent"] == 2:
+            break
     assert got.code == 1
     assert got.client["reasons"] == ["case timeout"]
     assert got.statuses() == ["timed_out"] * 2
@@ -509,10 +540,13 @@ def test_whole_waves_are_repeated_until_the_window_is_long_enough(tmp_path):
     with ScriptServer(lambda _, body: stream(body, gap=0.01)) as server:
         got = run(tmp_path, spec_of(server.url, min_window_s=0.3))
     counts = got.client["counts"]
-    assert counts["planned"] == counts["ok"] > 6
+    assert counts["planned"] == counts["ok"] == len(got.measured)
     assert counts["ok"] % 6 == 0
     segment = got.client["segments"][0]
-    assert segment["end_ns"] - segment["start_ns"] >= 0.3e9
+    until = segment["start_ns"] + 0.3e9
+    assert segment["end_ns"] >= until
+    # A wave takes some 100 ms; only a standstill in it makes the first one last long enough.
+    assert counts["ok"] > 6 or max(record["last_ns"] for record in got.measured) >= until
     assert len({request.body["prompt"][0] for request in server.requests}) == counts["ok"]
 
 
@@ -671,7 +705,7 @@ def test_a_full_disk_leaves_whole_lines_and_says_so(tmp_path):
             [sys.executable, "-c", program, *line.split()],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=WAIT_S,
         )
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1

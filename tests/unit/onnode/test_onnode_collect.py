@@ -268,8 +268,12 @@ def test_stubborn_command_is_killed_with_its_children(collecting: Starter, tmp_p
     process = collecting({"name": "tool", "kind": "command", "argv": [sys.executable, "-c", code]})
     (row,) = wait_for(lambda: lines(tmp_path, "tool.jsonl"), "a line")
     assert stop(process, tmp_path)["collectors"]["tool"]["status"] == "ok"
-    stat = read_stat(int(row["line"]))
-    assert stat is None or stat.state == "Z"
+
+    def ended() -> bool:
+        stat = read_stat(int(row["line"]))
+        return stat is None or stat.state == "Z"
+
+    wait_for(ended, "the end of its child")
 
 
 @pytest.mark.parametrize("limit", ["until", "max_s"])

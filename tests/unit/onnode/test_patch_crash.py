@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from servemap.onnode.patch_apply import apply
 from servemap.onnode.patch_journal import Journal
 from servemap.onnode.patch_request import parse
+from tests.waiting import wait_for
 
 EVENTS = frozenset(
     f"os.{name}"
@@ -141,21 +141,17 @@ def test_a_script_dies_with_the_agent(tmp_path: Path) -> None:
     root, _, _ = site(tmp_path)
     work = tmp_path / "work"
     work.mkdir()
-    script = b'#!/bin/sh\necho $$ > "$1"; exec sleep 60\n'
+    script = b'#!/bin/sh\necho $$ > "$1"; exec sleep 600\n'
     patches = request(work, [patch("script", root / "a.py", root, {"": script})])
     agent = os.fork()
     if agent == 0:
         apply(Journal(str(work)), patches)
         os._exit(0)
-    until = time.monotonic() + 20
-    while not (text := (root / "a.py").read_text()).strip().isdigit():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for(lambda: (root / "a.py").read_text().strip().isdigit(), "the script")
+    script_pid = int((root / "a.py").read_text())
     os.kill(agent, signal.SIGKILL)
     os.waitpid(agent, 0)
-    while Path(f"/proc/{int(text)}").exists():
-        assert time.monotonic() < until, "the script outlived the agent"
-        time.sleep(0.01)
+    wait_for(lambda: not Path(f"/proc/{script_pid}").exists(), "the script's end")
     Journal(str(work)).restore()
     assert (root / "a.py").read_text() == "x = 1\n"
 

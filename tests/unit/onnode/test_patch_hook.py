@@ -19,6 +19,7 @@ from servemap.onnode import patch_hook
 from servemap.onnode.patch_notes import look, read_notes
 from tests.parts import need
 from tests.unit.onnode.agent_process import agent_argv, wait_for
+from tests.waiting import WAIT_S
 
 PATCHED = "VALUE = 'patched'\n"
 
@@ -65,7 +66,7 @@ class Hooked:
     def run(self, code: str, *options: str, python: str = sys.executable) -> str:
         """Run to the end; return what it printed."""
         process = self.start(code, *options, python=python)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0, err
         return str(out)
 
@@ -221,7 +222,7 @@ def test_the_environments_own_sitecustomize_runs_too(hooked: Hooked) -> None:
     (hooked.hook / "sitecustomize.py").unlink()
     assert hooked.run(code) == with_hook, "the search path is the same, and what it added is there"
     own.write_text("raise RuntimeError('broken')\n")
-    assert "Error in sitecustomize" in hooked.start("").communicate(timeout=30)[1]
+    assert "Error in sitecustomize" in hooked.start("").communicate(timeout=WAIT_S)[1]
 
 
 @pytest.mark.parametrize("way", ["its environment", "the parent's search path"])
@@ -252,7 +253,7 @@ def test_a_server_never_fails_for_the_hook(hooked: Hooked, broken: str) -> None:
 def test_a_module_that_does_not_compile_fails_as_it_would(hooked: Hooked) -> None:
     hooked.module.write_text("VALUE = (\n")
     process = hooked.start("import pack.inner.mod")
-    assert "SyntaxError" in process.communicate(timeout=30)[1]
+    assert "SyntaxError" in process.communicate(timeout=WAIT_S)[1]
 
 
 def test_python_38_runs_the_hook(hooked: Hooked) -> None:

@@ -30,6 +30,7 @@ from servemap.onnode.ref_frames import BLOCK, OWNER, Asked, PrefixCache, frames,
 from servemap.onnode.ref_script import choose, parse_script, under_load
 from servemap.parsers.jsonl import JsonLine
 from tests.fakes import campaign
+from tests.waiting import WAIT_S
 
 SENT = 1_000_000_000
 
@@ -229,18 +230,18 @@ def test_the_log_is_what_was_sent_and_the_client_saw_it_later(tmp_path):
 def test_it_says_on_every_page_that_it_is_no_engine(tmp_path):
     with reference_server(tmp_path, {"model": "pretender"}) as (url, _):
         for path in ("/v1/models", "/health"):
-            with urllib.request.urlopen(url + path, timeout=10) as reply:
+            with urllib.request.urlopen(url + path, timeout=WAIT_S) as reply:
                 assert reply.headers["Server"] == OWNER
                 assert OWNER in reply.read().decode()
         body = json.dumps({"model": "m", "prompt": "one two three", "max_tokens": 2}).encode()
-        with urllib.request.urlopen(url + "/v1/completions", body, timeout=10) as reply:
+        with urllib.request.urlopen(url + "/v1/completions", body, timeout=WAIT_S) as reply:
             assert reply.headers["Server"] == OWNER
             whole = json.load(reply)
         assert whole["choices"][0]["text"] == " tok tok"
         assert whole["usage"]["prompt_tokens"] == 3
         for bad in (b"{", b"[]", b'{"prompt": 5}', b'{"prompt": "a", "max_tokens": -1}'):
             with pytest.raises(urllib.error.HTTPError) as caught:
-                urllib.request.urlopen(url + "/v1/completions", bad, timeout=10)
+                urllib.request.urlopen(url + "/v1/completions", bad, timeout=WAIT_S)
             assert caught.value.code == 400
             caught.value.close()
 
@@ -250,7 +251,7 @@ def test_a_client_that_leaves_and_a_server_that_is_ended_are_logged(tmp_path):
         port = int(url.rpartition(":")[2])
         body = b'{"model":"m","prompt":[1],"stream":true}'
         request = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        socks = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(2)]
+        socks = [socket.create_connection(("127.0.0.1", port), WAIT_S) for _ in range(2)]
         for sock in socks:
             sock.sendall(request)
             assert sock.recv(15) == b"HTTP/1.1 200 OK"
@@ -263,6 +264,14 @@ def test_a_client_that_leaves_and_a_server_that_is_ended_are_logged(tmp_path):
     assert [row["kinds"] for row in rows] == ["", ""]
 
 
+def await_standstill(sock: socket.socket) -> None:
+    """Wait until as much has come as there is room for: nothing more during a tenth of a second."""
+    looks: list[int] = []
+    while len(set(looks[-10:])) > 1 or len(looks) < 10 or not looks[-1]:
+        time.sleep(0.01)
+        looks.append(len(sock.recv(1 << 24, socket.MSG_PEEK)))
+
+
 def test_what_could_not_be_written_at_once_is_logged(tmp_path):
     script = {"answer": {"text": "x" * 60_000, "usage": "none"}}
     body = json.dumps({"model": "m", "prompt": [5], "max_tokens": 400, "stream": True}).encode()
@@ -272,9 +281,9 @@ def test_what_could_not_be_written_at_once_is_logged(tmp_path):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         host, _, port = url.rpartition("//")[2].rpartition(":")
         sock.connect((host, int(port)))
-        sock.settimeout(20)
+        sock.settimeout(WAIT_S)
         sock.sendall(head + body)
-        time.sleep(0.2)
+        await_standstill(sock)
         size, tail = 0, b""
         while b"[DONE]" not in tail:
             data = sock.recv(1 << 20)
@@ -297,7 +306,7 @@ def test_bad_input_is_one_line(tmp_path):
             (["--log", str(tmp_path / "none" / "log")], 1),
             (["--log", str(tmp_path / "log"), "--script", str(tmp_path / "no.json")], 2),
         ):
-            done = subprocess.run([*argv, *more], capture_output=True, text=True, timeout=30)
+            done = subprocess.run([*argv, *more], capture_output=True, text=True, timeout=WAIT_S)
             assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
             assert done.stderr.startswith("reference-server: ")
 

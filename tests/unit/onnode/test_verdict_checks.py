@@ -21,6 +21,7 @@ from servemap.analysis.verdicts_page import PAGE, page_text
 Raw = dict[str, Any]
 MS = 1_000_000
 INTERVAL_MS = 20
+WAVE_MS = 91
 ELSEWHERE = {
     "client_summary": "test_client_summary.py",
     "client_clock_set_ms": "test_client_summary.py",
@@ -41,9 +42,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Raw:
     assert code == 0
     client = json.loads((out / "client.json").read_text())
     records = [json.loads(line) for line in (out / "requests.jsonl").read_text().splitlines()]
-    # What a loaded machine did to this client is not what is looked at.
+    # What a loaded machine did to this load is not what is looked at.
     client.update(max_lag_ms=1.0, cpu_s=0.01)
-    begin, end = (client["segments"][0][key] for key in ("start_ns", "end_ns"))
+    client["late_ms"] = {"p50": 0.1, "p99": 0.5, "p995": 0.5, "max": 0.5}
+    begin = client["segments"][0]["start_ns"]
+    for place, record in enumerate(records):
+        as_scripted(record, begin + place // 4 * WAVE_MS * MS)
+    end = begin + 4 * WAVE_MS * MS
+    client["segments"][0]["end_ns"] = end
     times = range(begin - 60 * MS, end + 60 * MS, INTERVAL_MS * MS)
     collector = {"status": "ok", "samples": 9, "interval_s": INTERVAL_MS / 1e3, "required": True}
     return {
@@ -76,6 +82,13 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Raw:
             },
         },
     }  # fmt: skip
+
+
+def as_scripted(record: Raw, sent_ns: int) -> None:
+    """Give a record the times that the script has: no waiting, no standstill."""
+    record.update(scheduled_ns=sent_ns, sent_ns=sent_ns, last_ns=sent_ns + (WAVE_MS - 1) * MS)
+    times = [sent_ns + (60 + 10 * k) * MS for k in range(4)]
+    record["t_ns"] = times + times[-1:] * (len(record["t_ns"]) - 4)
 
 
 def _proc(k: int, t_ns: int, begin_ns: int) -> Raw:

@@ -24,6 +24,7 @@ from servemap.server.locks import (
     server_lock,
     try_lock,
 )
+from tests.waiting import WAIT_S
 
 HOLD = """
 import sys, time
@@ -110,7 +111,7 @@ def test_an_orphan_is_killed_and_named(tmp_path: Path, holder: Holder) -> None:
     fenced = fence_orphan(tmp_path)
     assert fenced is not None
     assert fenced["job"] == "case a/b r1"
-    assert holder.process.wait(10) == -signal.SIGKILL
+    assert holder.process.wait(WAIT_S) == -signal.SIGKILL
     assert fence_orphan(tmp_path) is None, "nobody is left to fence"
 
 

@@ -13,6 +13,7 @@ from servemap.onnode import ask as asking
 from servemap.onnode.ask import parse_questions, shorten
 from servemap.server.gates.ask import Question, Reply, ask
 from tests.fakes import FakeNode, FarNode
+from tests.waiting import WAIT_S
 
 
 def fetch(url: str, timeout_s: float) -> Reply:
@@ -42,7 +43,7 @@ def serve() -> Iterator[Callable[[Handler], str]]:
             with closing(accepted) as client:
                 client.recv(65536)
                 handler(client)
-                release.wait(5)
+                release.wait(WAIT_S)
 
         threads.append(threading.Thread(target=run, daemon=True))
         threads[-1].start()
@@ -55,7 +56,7 @@ def serve() -> Iterator[Callable[[Handler], str]]:
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(WAIT_S)
 
 
 def answer(status: str, body: bytes) -> Handler:
@@ -64,27 +65,27 @@ def answer(status: str, body: bytes) -> Handler:
 
 
 def test_an_answer(serve: Callable[[Handler], str]) -> None:
-    reply = fetch(serve(answer("200 OK", b'{"data": []}')), 5)
+    reply = fetch(serve(answer("200 OK", b'{"data": []}')), WAIT_S)
     assert (reply.status, reply.error, reply.json) == (200, None, {"data": []})
     assert reply.evidence.endswith('answered 200: {"data": []}')
 
 
 def test_a_refusal_keeps_what_the_server_said(serve: Callable[[Handler], str]) -> None:
-    reply = fetch(serve(answer("503 Busy", b'{"error": "Loading model"}')), 5)
+    reply = fetch(serve(answer("503 Busy", b'{"error": "Loading model"}')), WAIT_S)
     assert reply.status == 503
     assert reply.error == 'HTTP status 503: {"error": "Loading model"}'
     assert reply.json == {"error": "Loading model"}
 
 
 def test_garbage_is_no_json(serve: Callable[[Handler], str]) -> None:
-    reply = fetch(serve(answer("200 OK", b"\xff\xfe<html>")), 5)
+    reply = fetch(serve(answer("200 OK", b"\xff\xfe<html>")), WAIT_S)
     assert reply.error is None
     assert reply.json is None
     assert Reply("u", 200, "[" * 100_000, None).json is None
 
 
 def test_no_http_at_all(serve: Callable[[Handler], str]) -> None:
-    reply = fetch(serve(lambda client: client.sendall(b"SSH-2.0-OpenSSH_9\r\n")), 5)
+    reply = fetch(serve(lambda client: client.sendall(b"SSH-2.0-OpenSSH_9\r\n")), WAIT_S)
     assert reply.status is None
     assert reply.error is not None
     assert "BadStatusLine" in reply.error
@@ -119,14 +120,14 @@ def test_an_answer_that_drips_ends_in_time(serve: Callable[[Handler], str], head
 
     reply = fetch(serve(drip), 0.3)
     assert (reply.status, reply.error) == (None, "no answer within 0.3 s")
-    assert ended.wait(5), "the connection is closed, too"
+    assert ended.wait(WAIT_S), "the connection is closed, too"
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
 def test_a_redirect_is_not_followed(serve: Callable[[Handler], str], status: str) -> None:
     other = serve(answer("200 OK", b'{"data": []}'))
     head = f"HTTP/1.1 {status}\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n"
-    reply = fetch(serve(lambda client: client.sendall(head.encode())), 5)
+    reply = fetch(serve(lambda client: client.sendall(head.encode())), WAIT_S)
     assert (reply.status, reply.json) == (int(status[:3]), None)
     assert reply.evidence.endswith(
         f"HTTP status {status[:3]}: a redirect to {other}, which is not followed"
@@ -138,7 +139,7 @@ def test_a_body_that_is_cut(serve: Callable[[Handler], str]) -> None:
         client.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{")
         client.shutdown(socket.SHUT_RDWR)
 
-    reply = fetch(serve(cut), 5)
+    reply = fetch(serve(cut), WAIT_S)
     assert reply.error is not None
     assert "IncompleteRead" in reply.error
 
@@ -147,14 +148,14 @@ def test_an_endless_body_is_cut(
     serve: Callable[[Handler], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking, "MAX_BYTES", 1000)
-    reply = fetch(serve(answer("200 OK", b"x" * 5000)), 5)
+    reply = fetch(serve(answer("200 OK", b"x" * 5000)), WAIT_S)
     assert len(reply.text) == 1000
 
 
 def test_nobody_listens() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        reply = fetch(f"http://127.0.0.1:{free.getsockname()[1]}/health", 5)
+        reply = fetch(f"http://127.0.0.1:{free.getsockname()[1]}/health", WAIT_S)
     assert (reply.status, reply.error) == (None, "Connection refused")
 
 
@@ -177,7 +178,7 @@ def test_proxies_are_not_used(
     node: Node, serve: Callable[[Handler], str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "http://127.0.0.1:9")
-    (reply,) = ask(node, Question(serve(answer("200 OK", b"{}")), 5))
+    (reply,) = ask(node, Question(serve(answer("200 OK", b"{}")), WAIT_S))
     assert reply.status == 200
 
 
@@ -188,10 +189,10 @@ def test_answers_come_in_the_order_of_the_questions(
     silent = serve(lambda client: None)
     replies = ask(
         node,
-        Question(good, 5, {"prompt": [1]}),
+        Question(good, WAIT_S, {"prompt": [1]}),
         Question(silent, 0.2),
-        Question(bad, 5),
-        Question("ftp://x", 5),
+        Question(bad, WAIT_S),
+        Question("ftp://x", WAIT_S),
     )
     assert [(one.url, one.status, one.error) for one in replies] == [
         (good, 200, None),

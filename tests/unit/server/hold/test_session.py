@@ -30,6 +30,7 @@ from servemap.server.locks import describe_self, read_holder, try_lock
 from servemap.server.stop import request_stop, stop_request
 from tests.fakes import FakeNode, campaign, fake_context
 from tests.machines import OtherMachine
+from tests.waiting import WAIT_S
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def taken_by_another(machine: OtherMachine) -> None:
 
 
 def until(done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while not done():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -358,7 +359,7 @@ def test_a_renewal_under_way_does_not_take_a_node_back(
 
     def renew(node: Node, run: Path, ttl_s: float) -> None:
         renewing.set()
-        session._ended.wait(20)
+        session._ended.wait(WAIT_S)
         released.wait(0.2)
         order.append("renewed")
 
@@ -370,7 +371,7 @@ def test_a_renewal_under_way_does_not_take_a_node_back(
     monkeypatch.setattr(session, "renew_lease", renew)
     monkeypatch.setattr(session, "release_lease", release)
     session.begin(context)
-    assert renewing.wait(20)
+    assert renewing.wait(WAIT_S)
     session.end(context, "the campaign ended", [])
     assert order == ["renewed", "released"]
 
