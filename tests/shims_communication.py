@@ -20,7 +20,8 @@ _PERF = """#!{python}
 import re, sys, time
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 turns = int(options["-n"]) + int(options["-w"])
-row = re.compile(r"^(?:\\S+<stdout>:|\\d+: )?\\s*\\d+\\s+\\d+\\s+[a-z]\\w+\\s.*?(\\d+\\.?\\d*)\\s+\\d")
+tag = r"^(?:\\S+<stdout>:|\\d+: )?"
+row = re.compile(tag + r"\\s*\\d+\\s+\\d+\\s+[a-z]\\w+\\s.*?(\\d+\\.?\\d*)\\s+\\d")
 for line in open({recorded!r}):
     if {pace!r} and (found := row.match(line)):
         time.sleep(2 * turns * float(found[1]) * 1e-6 * {pace!r})

@@ -23,11 +23,13 @@ from servemap.analysis.bounds.rows import (
 )
 from servemap.analysis.bounds.use import COLUMNS as USE_COLUMNS
 from servemap.analysis.bounds.use import use_rows
+from servemap.analysis.communication.rails import COLUMNS as RAIL_COLUMNS
+from servemap.analysis.communication.rails import rail_rows
 from servemap.analysis.compare import compared_variants
 from servemap.analysis.metrics import pick
 from servemap.analysis.noise import bootstrap_mean
 from servemap.analysis.noise import repeats as repeat_statistics
-from servemap.analysis.repeats import SCHEMA, Repeat, read_repeat
+from servemap.analysis.repeats import SCHEMA, Repeat, read_object, read_repeat
 from servemap.analysis.tables import POINT_COLUMNS, family_tables, percentile_rows
 from servemap.analysis.targets import COLUMNS as TARGET_COLUMNS
 from servemap.analysis.targets import judge, target_rows
@@ -167,6 +169,11 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     write_text_atomic(run_dir / "tables" / "limits.csv", limits)
     used = to_csv(USE_COLUMNS, use_rows(repeats, facts))
     write_text_atomic(run_dir / "tables" / "hardware_use.csv", used)
+    baselines = {
+        path.stem: read_object(path)[0] for path in sorted(run_dir.glob("baselines/*.json"))
+    }
+    rails = to_csv(RAIL_COLUMNS, rail_rows(baselines, facts))
+    write_text_atomic(run_dir / "tables" / "baseline_limits.csv", rails)
     points = to_csv(POINT_COLUMNS, percentile_rows(repeats))
     write_text_atomic(run_dir / "tables" / "percentiles.csv", points)
     for family, (columns, table) in family_tables(repeats).items():

@@ -112,6 +112,13 @@ class Plan:
         """Return what the named phases (all if none is named) and their requirements ask for."""
         chosen = self._chosen(*phases)
         baselines = {name for phase in chosen for name in phase.baselines}
+        baselines |= {
+            name
+            for phase in chosen
+            if phase.cases or phase.captures
+            for variant in self.variants_of(phase)
+            for name in self.required_baselines(variant)
+        }
         repeats: dict[tuple[str, str], int] = {}
         for phase in chosen:
             for variant, case in product(self.variants_of(phase), self.cases_of(phase)):
@@ -251,6 +258,11 @@ class Plan:
     def nodes_of(self, variant: str) -> list[str]:
         """Return the ids of the nodes that a variant's server runs on."""
         return [node["id"] for node in self._servers[variant]["nodes"]]
+
+    def required_baselines(self, variant: str) -> list[str]:
+        """Return the ids of the baselines that must bear out a variant's `transport`."""
+        transport = self._servers[variant]["server"].get("transport") or {}
+        return [str(one["id"]) for one in transport.get("baselines", [])]
 
     def spec(self, kind: str, *key: str) -> str:
         """Return the canonical JSON that identifies a job: `kind` launch, patch, case, ..."""

@@ -135,13 +135,16 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
 def resolved_server(campaign: Campaign, variant: Variant) -> dict[str, Any]:
     """Return all that identifies a variant's server: spec, model, nodes and patch contents.
 
-    `transport` is there only where it requires something, so that older specs stay what they are.
+    `transport` and its `baselines` are there only where they require something, so that older
+    specs stay what they are.
     """
     server = variant_server(campaign, variant)
     names = set(server_nodes(campaign, server))
     data = server.model_dump(mode="json")
     if server.transport is None:
         del data["transport"]
+    elif not server.transport.baselines:
+        del data["transport"]["baselines"]
     data["patches"] = [
         {**patch.model_dump(mode="json"), "content_sha256": patch_digest(patch)}
         for patch in server.patches

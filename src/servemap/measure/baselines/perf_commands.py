@@ -46,9 +46,8 @@ def sweeps(sizes: Sequence[int]) -> list[Sweep]:
     found: list[list[int]] = []
     for size in sorted(set(sizes)):
         run = found[-1] if found else []
-        if len(run) == 1 and size % run[0] == 0:
-            run.append(size)
-        elif len(run) > 1 and size * run[0] == run[1] * run[-1]:
+        fits = size % run[0] == 0 if len(run) == 1 else run and size * run[0] == run[1] * run[-1]
+        if fits:
             run.append(size)
         else:
             found.append([size])

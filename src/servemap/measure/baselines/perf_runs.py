@@ -2,9 +2,9 @@
 
 PLAN (JSON): `{"programs": [...], "runs": [{"name", "argv"}]}`. Every program is looked for first,
 by its path or on PATH; one that is missing stops it before anything runs, as the first command that
-fails does the others. What the commands print goes through; in between stand lines
-`servemap-run {JSON}`: `{"program", "path", "simulated"}`, `{"begin": NAME}`, `{"end": NAME, "code"}`
-and `{"missing": PROGRAM}`.
+fails does the others. What they print goes through; in between stand lines `servemap-run {JSON}`:
+`{"program", "path", "simulated"}`, `{"begin": NAME}`, `{"end": NAME, "code"}` and
+`{"missing": PROGRAM}`.
 
 It runs under any Python 3.8 and imports nothing of ours.
 """
@@ -14,35 +14,40 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 # As in onnode/sources.py: what a program that only replays recorded output has near its beginning.
 SIMULATED = b"servemap: simulated"
 
 
-def say(**what):
-    """Print one line of ours; a command that was cut may have left one without its end."""
-    print("\nservemap-run " + json.dumps(what, sort_keys=True), flush=True)
+def say(**what: Any) -> None:
+    """Write one line of ours; a command that was cut may have left one without its end."""
+    sys.stdout.write("\nservemap-run " + json.dumps(what, sort_keys=True) + "\n")
+    sys.stdout.flush()
 
 
-def simulated(path):
+def simulated(path: str) -> bool:
     """Return whether a program says of itself that it replays a recording."""
     try:
-        with open(path, "rb") as handle:
+        with Path(path).open("rb") as handle:
             return SIMULATED in handle.read(4096)
     except OSError:
         return False
 
 
-def main(argv):
-    """Look for the programs and run the commands; the status is that of the first that fails."""
-    plan = json.loads(argv[0])
-    paths = {name: shutil.which(name) for name in plan["programs"]}
-    for name, path in paths.items():
+def main() -> int:
+    """Look for the programs and run the commands; 127 or 1 where one is missing or fails."""
+    plan = json.loads(sys.argv[1])
+    missing = False
+    for name in plan["programs"]:
+        path = shutil.which(name)
         if path is None:
+            missing = True
             say(missing=name)
         else:
             say(program=name, path=path, simulated=simulated(path))
-    if None in paths.values():
+    if missing:
         return 127
     for run in plan["runs"]:
         say(begin=run["name"])
@@ -54,4 +59,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
