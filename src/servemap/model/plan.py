@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from servemap.model import protocol
+from servemap.model.baselines import BaselineSpec
 from servemap.model.calibration import streams
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
@@ -15,8 +16,8 @@ from servemap.model.cases import CaseSpec
 from servemap.model.curves import cases_of, curves_of
 from servemap.model.grids import cells_of, variants_of
 from servemap.model.order import CaseKey, JobKey, job_sequence, repeats_in_order
-from servemap.model.phases import BaselineSpec, PhaseSpec
-from servemap.model.resolve import resolved_case, resolved_server
+from servemap.model.phases import PhaseSpec
+from servemap.model.resolve import resolved_baseline, resolved_case, resolved_server
 from servemap.model.steps import compared_with
 
 
@@ -312,8 +313,7 @@ class Plan:
         if kind == "baseline":
             return {
                 "protocol": protocol.BASELINE,
-                "baseline": self.baselines[key[0]].model_dump(mode="json"),
-                "nodes": [[node.id, node.address] for node in campaign.nodes],
+                **resolved_baseline(campaign, self.baselines[key[0]]),
             }
         if kind == "calibrate":
             return {
