@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from servemap.measure.baselines.collective import collective_results
+from servemap.measure.baselines.copies import copies_results
 from servemap.measure.baselines.environment import environments
 from servemap.measure.baselines.reuse import reused_record
 from servemap.measure.baselines.tcp import tcp_results
 from servemap.measure.record import file_facts
 from servemap.model import results
 from servemap.model.attempts import next_record
-from servemap.model.baselines import BaselineSpec, TcpBaseline
+from servemap.model.baselines import BaselineSpec, CopiesBaseline, TcpBaseline
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import ConnectionLostError, NodeError, ServemapError
 from servemap.model.protocol import SCHEMA
@@ -88,6 +89,8 @@ def _measured(
     load = node_loads(context)
     if isinstance(spec, TcpBaseline):
         found = tcp_results(context, spec)
+    elif isinstance(spec, CopiesBaseline):
+        found = copies_results(context, spec)
     else:
         found = collective_results(context, spec, folder / "raw")
     return {

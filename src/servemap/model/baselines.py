@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from servemap.model.base import Model, Slug
+from servemap.model.base import EnvName, Model, Slug
 from servemap.model.cases import Seconds
-from servemap.model.server_spec import EnvName
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 OPERATIONS: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -88,6 +87,10 @@ class CollectiveBaseline(BaselineBase):
     python: str | None = Field(
         None, description="Interpreter on the nodes; the server's, in its container, if absent."
     )
+    programs: str | None = Field(
+        None, description="Folder of the programs of nccl-tests on the nodes; PATH if absent."
+    )
+    mpirun_args: list[str] = Field([], description="Further options of mpirun.")
     iterations: Annotated[int, Field(ge=1, le=200)] = 20
     warmup: Annotated[int, Field(ge=0, le=200)] = 5
     timeout_s: Seconds = Field(600, description="Limit for all sizes of one value of the sweep.")
@@ -101,6 +104,10 @@ class CollectiveBaseline(BaselineBase):
     def _fits(self) -> "CollectiveBaseline":
         if (self.tool == "torch") != (self.launcher == "torchrun"):
             raise ValueError(f"{self.tool} is not started by {self.launcher}")
+        if self.tool == "torch" and self.programs is not None:
+            raise ValueError("programs: torch has none; name its interpreter as python")
+        if self.mpirun_args and self.launcher != "mpirun":
+            raise ValueError(f"mpirun_args: {self.launcher} is not mpirun")
         if self.launcher == "process" and self.nodes == "all":
             raise ValueError("launch: process drives the cards of one node: give nodes: each")
         if any(not values for values in self.sweep.values()):
@@ -111,5 +118,18 @@ class CollectiveBaseline(BaselineBase):
         return self
 
 
-BaselineSpec = Annotated[TcpBaseline | CollectiveBaseline, Field(discriminator="kind")]
+class CopiesBaseline(BaselineBase):
+    """Copies between all pairs of cards within each node."""
+
+    kind: Literal["copies"]
+    programs: str | None = Field(
+        None,
+        description="Folder of nvbandwidth or p2pBandwidthLatencyTest; PATH if absent.",
+    )
+    timeout_s: Seconds = 600
+
+
+BaselineSpec = Annotated[
+    TcpBaseline | CollectiveBaseline | CopiesBaseline, Field(discriminator="kind")
+]
 """A one-time communication micro-benchmark with no server on the cards."""

@@ -10,6 +10,7 @@ from servemap.model.base import tokens
 from servemap.model.baselines import (
     BaselineSpec,
     CollectiveBaseline,
+    CopiesBaseline,
     TcpBaseline,
     size_bytes,
 )
@@ -146,15 +147,20 @@ def resolved_baseline(campaign: Campaign, baseline: BaselineSpec) -> dict[str, A
     data = baseline.model_dump(mode="json")
     if baseline.reuse_from is None:
         del data["reuse_from"]
-    found = {"baseline": data, "nodes": [[node.id, node.address] for node in campaign.nodes]}
+    found: dict[str, Any] = {
+        "baseline": data,
+        "nodes": [[node.id, node.address] for node in campaign.nodes],
+    }
     if isinstance(baseline, TcpBaseline):
+        return found
+    found["node_env"] = {node.id: node.env for node in campaign.nodes}
+    if isinstance(baseline, CopiesBaseline):
         return found
     server = campaign.server
     data["sizes"] = [size_bytes(size) for size in baseline.sizes]
     return {
         **found,
         "ranks": {node.id: ranks_on(baseline, node) for node in campaign.nodes},
-        "node_env": {node.id: node.env for node in campaign.nodes},
         "server": {
             **server.model_dump(mode="json", include={"python", "container", "master_port"}),
             "env": plain_env(server),

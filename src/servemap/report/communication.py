@@ -12,8 +12,8 @@ from servemap.analysis.communication.pairs import (
 from servemap.analysis.communication.rails import most_used, rail_rows
 from servemap.analysis.communication.ranks import rank_places
 from servemap.parsers.values import mapping, sequence
-from servemap.report.document import MISSING, Cell, Table, cell
-from servemap.report.numbers import percent, plain, size
+from servemap.report.document import Cell, Section, Table, cell
+from servemap.report.numbers import MISSING, percent, plain, size
 from servemap.report.run import Run
 
 MAX_NAMED = 8
@@ -27,6 +27,14 @@ PAIRS_NOTE = (
     f"Copies between two cards, without those within one. Slow: below {SLOW_SHARE:.0%} of the "
     f"median; unequal: one way below {UNEQUAL_SHARE:.0%} of the other."
 )
+
+
+def section(run: Run) -> Section | None:
+    """Return the tables of cards and ranks; None where there is none."""
+    tables = [table for table in (pairs_table(run), ranks_table(run)) if table is not None]
+    if not tables:
+        return None
+    return Section("communication", "Cards and ranks of baselines", tables=tables)
 
 
 def rails_table(run: Run) -> Table | None:
@@ -51,8 +59,8 @@ def rails_table(run: Run) -> Table | None:
                 Cell(chosen) if chosen else Cell("not told", tone="muted"),
                 cell(row["channels"]),
                 cell(row["rails"]) if known else Cell("not known", row["not_known"], "muted"),
-                Cell(_gb_s(row["rails_bytes_per_s"])) if known else MISSING,
-                Cell(percent(row["share"])) if known else MISSING,
+                Cell(_gb_s(row["rails_bytes_per_s"])) if known else Cell(MISSING),
+                Cell(percent(row["share"])) if known else Cell(MISSING),
             ]
         )
     numeric = frozenset({"busbw GB/s", "Channels", "Sum GB/s", "Of the rails"})

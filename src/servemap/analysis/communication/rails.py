@@ -121,7 +121,6 @@ def _row(
     reason: str,
 ) -> Row:
     busbw = number(row.get("busbw_bytes_per_s"))
-    chosen = mapping(next(iter(sequence(row.get("chosen"))), None))
     settings = mapping(part.get("settings")).items()
     return {
         "baseline": name,
@@ -130,9 +129,9 @@ def _row(
         "operation": row.get("operation"),
         "size_bytes": row.get("size_bytes"),
         "busbw_bytes_per_s": busbw,
-        "algorithm": chosen.get("algorithm"),
-        "protocol": chosen.get("protocol"),
-        "channels": chosen.get("channels"),
+        "algorithm": row.get("algorithm"),
+        "protocol": row.get("protocol"),
+        "channels": row.get("channels"),
         "rails": rails and " ".join(rails.devices),
         "rails_bytes_per_s": rails and rails.bytes_per_s,
         "share": busbw / rails.bytes_per_s if rails and busbw is not None else None,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from servemap.parsers.frame import ParseError
+from servemap.model.errors import ParseError
 from servemap.parsers.kinds import parse
 from servemap.parsers.values import integer, mapping, sequence, text
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from servemap.measure.baselines.attend import attend, folder_on
+from servemap.measure.baselines.perf_tool import PERF
 from servemap.measure.baselines.tool import Part, Place, Tool
 from servemap.measure.baselines.torch_tool import TORCH
 from servemap.model.baselines import CollectiveBaseline
 from servemap.model.errors import (
-    ConfigError,
     ConnectionLostError,
     ServemapError,
     UnreachableError,
@@ -20,7 +20,7 @@ from servemap.server.context import Context
 from servemap.server.engine_facts import baseline_python
 from servemap.server.not_run import NotRunError
 
-TOOLS: dict[str, Tool] = {"torch": TORCH}
+TOOLS: dict[str, Tool] = {"torch": TORCH, "nccl-tests": PERF, "rccl-tests": PERF}
 
 
 def parts_of(context: Context, spec: CollectiveBaseline) -> list[Part]:
@@ -28,9 +28,12 @@ def parts_of(context: Context, spec: CollectiveBaseline) -> list[Part]:
     nodes = [place_on(context, spec, node_id) for node_id in context.plan.all_nodes()]
     groups = [(place,) for place in nodes] if spec.nodes == "each" else [tuple(nodes)]
     values = [[(name, str(value)) for value in given] for name, given in spec.sweep.items()]
-    port = context.plan.campaign.server.master_port
+    server = context.plan.campaign.server
+    names = {*plain_env(server), *(n for node in context.plan.campaign.nodes for n in node.env)}
     return [
-        Part(spec, group, dict(settings), port) for settings in product(*values) for group in groups
+        Part(spec, group, dict(settings), server.master_port, tuple(sorted(names)))
+        for settings in product(*values)
+        for group in groups
     ]
 
 
@@ -84,11 +87,7 @@ def _result(context: Context, part: Part, raw: Path, number: str) -> dict[str, A
         "rows": [],
     }
     try:
-        tool = TOOLS.get(spec.tool)
-        if tool is None:
-            raise ConfigError(
-                f"{spec.tool} cannot be run yet", f"baselines.{spec.id}.tool", "use tool: torch"
-            )
+        tool = TOOLS[spec.tool]
         commands = tool.commands(part)
         env = {node: _environment(context, part, node) for node in nodes}
         bare = spec.python is not None

@@ -25,8 +25,9 @@ def size_rows(
     """Return the rows of one program's table, as those of `parsers.communication.torch_ranks`.
 
     `time_s` has the mean alone, which is all that the program tells. Figures are those of the
-    out-of-place half; `in_place` has time, rates and wrong values of the other one. `chosen` is
-    what NCCL says it took for that size (see `chosen_by_size`), empty where it says nothing.
+    out-of-place half; `in_place` has time, rates and wrong values of the other one. Algorithm,
+    protocol and channels are those that NCCL says it took most often for that size; `chosen` has
+    all (see `chosen_by_size`), empty where it says nothing.
 
     Args:
         operation: of the program that ran.
@@ -51,10 +52,17 @@ def size_rows(
                 "wrong": shown["wrong"],
                 "rank_mean_s": None,
                 "in_place": inside,
-                "chosen": chosen.get(row["size_bytes"], []),
+                **choice(chosen.get(row["size_bytes"], [])),
             }
         )
     return rows
+
+
+def choice(chosen: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a row keeps of what NCCL chose for its size."""
+    keys = ("algorithm", "protocol", "channels")
+    first = chosen[0] if chosen else dict.fromkeys(keys)
+    return {**{key: first[key] for key in keys}, "chosen": chosen}
 
 
 def _half(row: Mapping[str, Any], half: Half) -> dict[str, Any]:

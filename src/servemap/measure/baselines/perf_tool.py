@@ -58,7 +58,7 @@ def perf_commands(part: Part) -> list[NodeCommand]:
     spec, first = part.spec, part.places[0]
     folder = f"{spec.programs.rstrip('/')}/" if spec.programs else ""
     process = spec.launcher == "process"
-    names = {*LOGGED, *PASSED_ON, *part.settings, *spec.env}
+    names = {*LOGGED, *PASSED_ON, *part.settings, *spec.env, *part.variables}
     hosts = [Host(place.address, place.ranks) for place in part.places]
     runs = []
     for operation in spec.operations:
@@ -143,7 +143,7 @@ def read_perf(part: Part, ended: Mapping[str, Ended]) -> Measured:
     if not problems:
         problems = _incomplete(part, rows)
     nodes = [place.node for place in part.places for _ in range(place.ranks)]
-    seen = connected(logs_by_node("".join(ran.output.values()), nodes))
+    seen = connected(_whole_logs("".join(ran.output.values()), nodes))
     backend = part.spec.tool.removesuffix("-tests")
     return Measured(
         rows=[] if problems else rows,
@@ -154,9 +154,14 @@ def read_perf(part: Part, ended: Mapping[str, Ended]) -> Measured:
         simulated=ran.simulated,
         extra={
             "programs": ran.programs,
-            **({"transport": seen.record()} if seen.paths or seen.ranks else {}),
+            **({"transport": seen.whole_record()} if seen.paths or seen.ranks else {}),
         },
     )
+
+
+def _whole_logs(text: str, nodes: list[str]) -> dict[str, str]:
+    """Return the log of every node, also of those that cannot be told apart: empty then."""
+    return {**dict.fromkeys(nodes, ""), **logs_by_node(text, nodes)}
 
 
 def _say_missing(part: Part, name: str) -> str:

@@ -34,6 +34,8 @@ class Part:
     places: tuple[Place, ...]
     settings: Mapping[str, str]
     port: int
+    variables: tuple[str, ...] = ()
+    """Names of those that nodes and server set for all ranks."""
 
     @property
     def world(self) -> int:

@@ -5,15 +5,19 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+from servemap.measure.baselines.perf_commands import LOGGED
+from servemap.measure.baselines.perf_readings import choice, chosen_by_size
 from servemap.measure.baselines.tool import Ended, Measured, NodeCommand, Part, Tool
 from servemap.measure.baselines.words import why_failed
 from servemap.model.baselines import size_bytes
+from servemap.parsers.communication.nccl_log import read_log
 from servemap.parsers.communication.torch_ranks import (
     RankLines,
     collective_rows,
     parse_rank_lines,
 )
 from servemap.parsers.values import text
+from servemap.server.gates.transport_paths import connected
 
 SCRIPT = "torch_ranks.py"
 SILENCE_S = 120.0
@@ -49,8 +53,7 @@ def torch_commands(part: Part) -> list[NodeCommand]:
             "PYTHONUNBUFFERED": "1",
             # What torchrun sets by itself, with a warning, where there are several ranks.
             "OMP_NUM_THREADS": "1",
-            "NCCL_DEBUG": "INFO",
-            "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,TUNING,COLL",
+            **LOGGED,
         }
         found.append(NodeCommand(place.node, argv, env, {script: source}))
     return found
@@ -73,8 +76,10 @@ def read_torch(part: Part, ended: Mapping[str, Ended]) -> Measured:
             if row["wrong"]
         ]
     first = lines.hello.get(0, {})
+    logs = {node: one.log for node, one in ended.items()}
+    seen = connected(logs)
     return Measured(
-        rows=[] if problems else rows,
+        rows=[] if problems else _with_choices(rows, logs),
         ranks=_ranks(part, lines),
         versions={
             name: version
@@ -83,7 +88,22 @@ def read_torch(part: Part, ended: Mapping[str, Ended]) -> Measured:
         },
         backend=text(first.get("backend")),
         problems=problems,
+        extra={"transport": seen.whole_record()} if seen.paths or seen.ranks else {},
     )
+
+
+def _with_choices(rows: list[dict[str, Any]], logs: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return rows with what NCCL chose for each size (see `perf_readings.choice`).
+
+    One process runs all operations, so a choice without its operation's name counts for none.
+    """
+    said = [read_log(log, []).algorithms for log in logs.values()]
+    named = [{one: n for one, n in log.items() if one.collective is not None} for log in said]
+    chosen = {
+        operation: chosen_by_size(operation, named)
+        for operation in {str(row["operation"]) for row in rows}
+    }
+    return [{**row, **choice(chosen[row["operation"]].get(row["size_bytes"], []))} for row in rows]
 
 
 def _ranks(part: Part, lines: RankLines) -> list[dict[str, Any]]:

@@ -23,9 +23,9 @@ TWO = {"n1": facts(NDR, NDR), "n2": facts(NDR, HDR)}
 def part(*devices: str, **keys: Any) -> dict[str, Any]:
     paths = [{"node": node, "scope": "inter_node", "path": "NET/IB", "devices": list(devices)}
              for node in ("n1", "n2")]  # fmt: skip
-    chosen = [{"algorithm": "RING", "protocol": "SIMPLE", "channels": 16, "times": 40}]
+    chosen = {"algorithm": "RING", "protocol": "SIMPLE", "channels": 16}
     rows = [{"operation": "all_reduce", "size_bytes": size, "busbw_bytes_per_s": rate,
-             "chosen": chosen} for size, rate in ((8192, 1e9), (1 << 26, 60e9))]  # fmt: skip
+             **chosen} for size, rate in ((8192, 1e9), (1 << 26, 60e9))]  # fmt: skip
     return {"nodes": ["n1", "n2"], "settings": {"NCCL_CROSS_NIC": "1"}, "rows": rows,
             "transport": {"paths": paths}, **keys}  # fmt: skip
 
