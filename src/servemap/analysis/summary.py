@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from servemap.analysis.baselines import COLUMNS as BASELINE_COLUMNS
+from servemap.analysis.baselines import baseline_rows, read_baselines
 from servemap.analysis.bounds.rows import COLUMNS as LIMIT_COLUMNS
 from servemap.analysis.bounds.rows import (
     declared_bandwidth,
@@ -167,6 +169,8 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     write_text_atomic(run_dir / "tables" / "limits.csv", limits)
     used = to_csv(USE_COLUMNS, use_rows(repeats, facts))
     write_text_atomic(run_dir / "tables" / "hardware_use.csv", used)
+    measured = to_csv(BASELINE_COLUMNS, baseline_rows(read_baselines(run_dir)))
+    write_text_atomic(run_dir / "tables" / "baselines.csv", measured)
     points = to_csv(POINT_COLUMNS, percentile_rows(repeats))
     write_text_atomic(run_dir / "tables" / "percentiles.csv", points)
     for family, (columns, table) in family_tables(repeats).items():
