@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from servemap.analysis.baselines import COLUMNS as BASELINE_COLUMNS
+from servemap.analysis.baselines import baseline_rows, read_baselines
 from servemap.analysis.bounds.rows import COLUMNS as LIMIT_COLUMNS
 from servemap.analysis.bounds.rows import (
     declared_bandwidth,
@@ -29,7 +31,7 @@ from servemap.analysis.compare import compared_variants
 from servemap.analysis.metrics import pick
 from servemap.analysis.noise import bootstrap_mean
 from servemap.analysis.noise import repeats as repeat_statistics
-from servemap.analysis.repeats import SCHEMA, Repeat, read_object, read_repeat
+from servemap.analysis.repeats import SCHEMA, Repeat, read_repeat
 from servemap.analysis.tables import POINT_COLUMNS, family_tables, percentile_rows
 from servemap.analysis.targets import COLUMNS as TARGET_COLUMNS
 from servemap.analysis.targets import judge, target_rows
@@ -169,9 +171,10 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     write_text_atomic(run_dir / "tables" / "limits.csv", limits)
     used = to_csv(USE_COLUMNS, use_rows(repeats, facts))
     write_text_atomic(run_dir / "tables" / "hardware_use.csv", used)
-    baselines = {
-        path.stem: read_object(path)[0] for path in sorted(run_dir.glob("baselines/*.json"))
-    }
+    baselines = read_baselines(run_dir)
+    write_text_atomic(
+        run_dir / "tables" / "baselines.csv", to_csv(BASELINE_COLUMNS, baseline_rows(baselines))
+    )
     rails = to_csv(RAIL_COLUMNS, rail_rows(baselines, facts))
     write_text_atomic(run_dir / "tables" / "baseline_limits.csv", rails)
     points = to_csv(POINT_COLUMNS, percentile_rows(repeats))

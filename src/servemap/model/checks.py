@@ -8,6 +8,7 @@ from typing import Any
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.cases import CaseSpec, FixedCase, MixedCase, ReplayCase, SearchCase
+from servemap.model.check_baselines import check_baseline
 from servemap.model.check_clients import check_clients
 from servemap.model.check_grids import check_grids
 from servemap.model.check_milestone import check_milestone
@@ -76,6 +77,8 @@ def check(campaign: Campaign) -> None:
         _check_lengths(campaign, case)
         if isinstance(case, SearchCase):
             _check_slo(campaign, case)
+    for baseline in campaign.baselines:
+        check_baseline(campaign, baseline)
     _check_targets(campaign)
     check_clients(campaign, [case for case in cases if isinstance(case, FixedCase)])
     _check_phases(campaign)

@@ -11,9 +11,10 @@ from servemap.analysis.communication.pairs import (
 )
 from servemap.analysis.communication.rails import most_used, rail_rows
 from servemap.analysis.communication.ranks import rank_places
-from servemap.parsers.values import mapping, sequence
+from servemap.parsers.values import mapping, sequence, text
 from servemap.report.document import Cell, Section, Table, cell
 from servemap.report.numbers import MISSING, percent, plain, size
+from servemap.report.reasons import reason_cell, reasons_of
 from servemap.report.run import Run
 
 MAX_NAMED = 8
@@ -74,9 +75,13 @@ def pairs_table(run: Run) -> Table | None:
         if record.get("kind") != "copies":
             continue
         for result in map(mapping, sequence(record.get("results"))):
+            if result.get("status") != "ok":
+                rows.append(_failed(name, record, result))
             matrices = [mapping(one) for one in sequence(result.get("matrices"))]
             for matrix in matrices:
                 rows += _pairs(name, record, result, matrix, without_effect(matrices))
+        if not sequence(record.get("results")):
+            rows.append(_failed(name, record, {}))
     columns = ["Baseline", "Node", "Copies", "Pairs", "Min GB/s", "Median GB/s", "Max GB/s",
                "Slow", "Unequal"]  # fmt: skip
     return Table(columns, rows, frozenset(columns[3:7]), PAIRS_NOTE) if rows else None
@@ -106,6 +111,17 @@ def _pairs(
             _named(found.slow),
             _named(found.asymmetric),
         ]
+    ]
+
+
+def _failed(name: str, record: dict[str, Any], result: dict[str, Any]) -> list[Cell]:
+    """Return the row of a node that nothing was measured on, with the reason."""
+    said = text(result.get("error"))
+    return [
+        _label(name, bool(record.get("simulated"))),
+        cell(", ".join(map(str, sequence(result.get("nodes")))) or None),
+        reason_cell([said]) if said else reasons_of(record),
+        *(Cell(MISSING) for _ in range(6)),
     ]
 
 

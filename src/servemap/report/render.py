@@ -10,6 +10,7 @@ import servemap
 from servemap.model.canon import write_text_atomic
 from servemap.parsers.values import text
 from servemap.report import (
+    baselines,
     captures,
     client_error,
     clients,
@@ -129,7 +130,7 @@ def build(run: Run, partial: bool) -> Document:
             *filter(None, [engine.engine(run), clients.clients(run)]),
             effects.interference(run),
             effects.telemetry(run, drawn, left_out),
-            records.baselines(run),
+            baselines.baselines(run),
             *filter(None, [communication.section(run)]),
             captures.captures(run),
             servers.server(run),

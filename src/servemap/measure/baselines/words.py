@@ -16,7 +16,7 @@ _CONSEQUENCE = re.compile(
     r"[Cc]onnection closed by peer|Connection reset|Broken pipe|timed out|Timed out|[Tt]imeout"
     r"|Connection refused|failed to (?:recv|connect)|DistNetworkError|DistStoreError"
 )
-_ERROR = re.compile(r"(?:Error|ERROR|Exception)\b.{0,300}")
+_ERROR = re.compile(r"\b\w{0,60}(?:Error|ERROR|Exception)\b.{0,300}")
 LONGEST = 300
 
 
