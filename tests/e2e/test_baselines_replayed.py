@@ -35,8 +35,9 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def measured(baseline: dict[str, Any], **keys: Any) -> tuple[Context, dict[str, Any]]:
     base = {"id": "b", "programs": str(Path.cwd() / "bin"), **baseline}
     context = load_context(
-        campaign(baselines=[base], phases=[{"id": "phase1", "baselines": ["b"], "cases": ["c"]}],
-                 **keys)  # fmt: skip
+        campaign(
+            baselines=[base], phases=[{"id": "phase1", "baselines": ["b"], "cases": ["c"]}], **keys
+        )
     )
     output = context.run_dir / "baselines" / "b.json"
     output.parent.mkdir(parents=True)
@@ -84,9 +85,7 @@ def test_two_nodes_over_mpirun_are_judged_and_put_beside_their_rails(
     path = f"{Path.cwd() / 'bin'}:{sys.exec_prefix}/bin:/usr/bin:/bin"
     monkeypatch.setenv("PATH", path)
     nodes = [{"id": "n1"}, {"id": "n2", "role": "worker", "address": "127.0.0.2"}]
-    context, record = measured(
-        perf(launch="mpirun", nodes="all", ranks_per_node=8), nodes=nodes
-    )
+    context, record = measured(perf(launch="mpirun", nodes="all", ranks_per_node=8), nodes=nodes)
     assert record["status"] == "ok", record["reasons"]
     (part,) = record["results"]
     argv = json.loads(part["commands"][0]["argv"][-1])["runs"][0]["argv"]
@@ -116,6 +115,20 @@ def test_a_program_that_is_missing_is_named_with_the_remedy(corpus: Path) -> Non
     assert record["status"] == "failed"
     (reason,) = record["reasons"]
     assert "n1 has no program" in reason and "all_reduce_perf: build nccl-tests there" in reason
+
+
+def test_an_interpreter_that_is_missing_is_named(corpus: Path) -> None:
+    _, record = measured(perf(python="/nowhere/python"))
+    assert "/nowhere/python" in record["reasons"][0] and "did not run" in record["reasons"][0]
+
+
+def test_copies_that_fail_are_told_with_their_last_words(corpus: Path) -> None:
+    program = Path("bin/nvbandwidth")
+    program.write_text("#!/bin/sh\necho CUDA error 999; exit 3\n")
+    program.chmod(0o755)
+    _, record = measured({"kind": "copies"})
+    assert record["status"] == "failed"
+    assert "nvbandwidth exited with 3: CUDA error 999" in record["reasons"][0]
 
 
 def test_a_program_that_fails_is_told_with_its_last_words(corpus: Path) -> None:
@@ -149,6 +162,7 @@ def test_copies_between_all_pairs(
     assert (record["status"], record["simulated"]) == ("ok", True), record["reasons"]
     (part,) = record["results"]
     assert part["program"] == program
+    assert (context.run_dir / "baselines/raw/b/001" / part["files"][0]).is_file()
     rates = [pair["bandwidth_bytes_per_s"] for pair in part["pairs"]]
     assert (len(rates), min(rates)) == (pairs, least)
     document = build(read_run(context.run_dir, []), partial=False)

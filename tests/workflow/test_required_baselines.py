@@ -1,4 +1,4 @@
-"""A baseline that a server's `transport` requires stands before its start, in the whole workflow."""
+"""A baseline that a server's `transport` requires stands before its start."""
 
 import json
 from typing import Any
@@ -9,9 +9,7 @@ from tests.workflow.harness import Project
 def require(project: Project, floor_gb_s: float) -> None:
     """Require a floor of the baseline over loopback, which no phase names; one case is left."""
     campaign = project.campaign()
-    campaign["server"]["transport"] = {
-        "baselines": [{"id": "loopback", "floor_gb_s": floor_gb_s}]
-    }
+    campaign["server"]["transport"] = {"baselines": [{"id": "loopback", "floor_gb_s": floor_gb_s}]}
     campaign["variants"] = campaign["variants"][:1]
     campaign["phases"] = [{"id": "phase1", "cases": ["prefill"]}]
     project.write_campaign(campaign)

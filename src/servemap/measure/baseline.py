@@ -90,7 +90,7 @@ def _measured(
     if isinstance(spec, TcpBaseline):
         found = tcp_results(context, spec)
     elif isinstance(spec, CopiesBaseline):
-        found = copies_results(context, spec)
+        found = copies_results(context, spec, folder / "raw")
     else:
         found = collective_results(context, spec, folder / "raw")
     return {

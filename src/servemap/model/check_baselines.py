@@ -24,6 +24,15 @@ def check_baseline(campaign: Campaign, baseline: BaselineSpec) -> None:
         )
     if not isinstance(baseline, CollectiveBaseline):
         return
+    several = baseline.nodes == "all" and len(campaign.nodes) > 1
+    boxed = campaign.server.container is not None and baseline.python is None
+    if baseline.launcher == "mpirun" and several and boxed:
+        raise ConfigError(
+            "mpirun in the server's container cannot start ranks in those of other nodes",
+            f"{where}.python",
+            "name an interpreter of the nodes, so that mpirun and the programs run outside it; or "
+            "measure with tool: torch",
+        )
     ranks = {node.id: ranks_on(baseline, node) for node in campaign.nodes}
     alone = [node for node, count in ranks.items() if count < 2]
     if baseline.nodes == "each" and alone:

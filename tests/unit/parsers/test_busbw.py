@@ -1,4 +1,4 @@
-"""busbw by our factors against its definitions (doc/PERFORMANCE.md of nccl-tests) and recordings."""
+"""busbw by our factors against nccl-tests' definitions (doc/PERFORMANCE.md) and recordings."""
 
 from fractions import Fraction
 from typing import Any

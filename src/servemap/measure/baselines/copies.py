@@ -1,16 +1,25 @@
 """Copies between all pairs of cards within each node."""
 
+from pathlib import Path
 from typing import Any
 
+from servemap.measure.baselines.attend import attend
 from servemap.measure.baselines.perf_commands import COPY_PROGRAMS, copies_argv
+from servemap.measure.baselines.tool import NodeCommand
 from servemap.model.baselines import CopiesBaseline
-from servemap.model.errors import ConnectionLostError, NodeError, ParseError, ServemapError
+from servemap.model.errors import (
+    ConnectionLostError,
+    NodeError,
+    ParseError,
+    ServemapError,
+    UnreachableError,
+)
 from servemap.nodes.agent_json import agent_json
-from servemap.nodes.parallel import each
 from servemap.onnode.redact import redact_text
 from servemap.parsers.kinds import parse
 from servemap.parsers.values import mapping, sequence
 from servemap.server.context import Context
+from servemap.server.not_run import NotRunError
 
 LOOK_S = 30.0
 KINDS = {"nvbandwidth": "nvbandwidth", "p2pBandwidthLatencyTest": "p2p-bandwidth"}
@@ -18,32 +27,44 @@ KINDS = {"nvbandwidth": "nvbandwidth", "p2pBandwidthLatencyTest": "p2p-bandwidth
 WAIVED = "the cards of this node cannot reach each other: no copies between them were possible"
 
 
-def copies_results(context: Context, spec: CopiesBaseline) -> list[dict[str, Any]]:
-    """Return what was measured on each node, or why nothing was; nodes are measured side by side.
+def copies_results(context: Context, spec: CopiesBaseline, raw: Path) -> list[dict[str, Any]]:
+    """Return what was measured on each node, one after the other, or why nothing was.
 
     Each is {nodes, settings, status, error, away}, and where it was measured `program`, `argv`,
     `matrices` (as of `servemap parse`), `pairs` ({row, column, bandwidth_bytes_per_s} of the first
-    matrix with peer access, without its diagonal), `output` and `simulated`.
+    matrix with peer access, without its diagonal), `simulated` and `files`.
+
+    Args:
+        context: the campaign.
+        spec: the baseline.
+        raw: folder here for what the programs print.
+
+    Raises:
+        NotRunError: the campaign was asked to stop.
     """
-    found = each(context.plan.all_nodes(), lambda name: _on_node(context, name, spec))
-    return list(found.values())
+    return [_on_node(context, name, spec, raw) for name in context.plan.all_nodes()]
 
 
-def _on_node(context: Context, name: str, spec: CopiesBaseline) -> dict[str, Any]:
-    about = {"nodes": [name], "settings": {}}
+def _on_node(context: Context, name: str, spec: CopiesBaseline, raw: Path) -> dict[str, Any]:
+    about: dict[str, Any] = {"nodes": [name], "settings": {}}
+    log = raw / f"{name}.log"
     try:
-        measured = _measure(context, name, spec)
+        measured = _measure(context, name, spec, log)
+    except NotRunError:
+        raise
     except ServemapError as error:
+        # A node that went away while it was measured may have been taken down by that: it counts.
+        lost = isinstance(error, UnreachableError)
         return {
             **about,
             "status": "failed",
             "error": redact_text(str(error)),
-            "away": isinstance(error, ConnectionLostError),
+            "away": isinstance(error, ConnectionLostError) and not lost,
         }
     return {**about, "status": "ok", "error": None, "away": False, **measured}
 
 
-def _measure(context: Context, name: str, spec: CopiesBaseline) -> dict[str, Any]:
+def _measure(context: Context, name: str, spec: CopiesBaseline, log: Path) -> dict[str, Any]:
     node = context.nodes[name]
     folder = f"{spec.programs.rstrip('/')}/" if spec.programs else ""
     looked_for = [folder + program for program in COPY_PROGRAMS]
@@ -58,17 +79,18 @@ def _measure(context: Context, name: str, spec: CopiesBaseline) -> dict[str, Any
         )
     found = mapping(there[folder + program])
     argv = copies_argv(program, str(found["path"]))
-    env = {**context.node_spec(name).env, "LC_ALL": "C"}
-    done = node.run(argv, timeout_s=spec.timeout_s, env=env)
-    if done.code != 0:
-        said = (done.stderr.strip() or done.stdout.strip())[-300:] or "no message"
+    env = {name: {**context.node_spec(name).env, "LC_ALL": "C"}}
+    command = NodeCommand(name, argv)
+    ended = attend(context, spec.id, [command], env, spec.timeout_s, {name: log})[name]
+    if ended.code != 0:
+        how = ended.reason or f"exited with {ended.code}"
         raise NodeError(
-            f"{program} exited with {done.code}: {said}",
+            f"{program} {how}: {ended.log.strip()[-300:] or 'no message'}",
             f"node {name}",
             "run it there by hand; nothing else may be on the cards",
         )
     try:
-        data = parse(KINDS[program], done.stdout.encode()).data
+        data = parse(KINDS[program], ended.log.encode()).data
     except ParseError as error:
         raise NodeError(
             f"{program} printed no matrix: {error.what}", f"node {name}", "run it there by hand"
@@ -82,8 +104,8 @@ def _measure(context: Context, name: str, spec: CopiesBaseline) -> dict[str, Any
         "argv": argv,
         "matrices": matrices,
         "pairs": pairs,
-        "output": redact_text(done.stdout),
         "simulated": found.get("simulated") is True,
+        "files": [f"raw/{log.name}"],
     }
 
 

@@ -121,6 +121,9 @@ def read_perf(part: Part, ended: Mapping[str, Ended]) -> Measured:
     problems = [_say_missing(part, name) for name in ran.missing]
     if not problems and end.reason is not None:
         problems = [end.reason]
+    if not problems and end.code != 0 and not ran.output:
+        python = part.places[0].python
+        problems = [f"{part.places[0].node}: {python} did not run: {_last_words(end.log)}"]
     rows: list[dict[str, Any]] = []
     devices: list[dict[str, Any]] = []
     versions: dict[str, str] = {}
