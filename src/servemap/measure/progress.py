@@ -42,7 +42,7 @@ def calibration_line(record: dict[str, Any]) -> str:
 def baseline_line(record: dict[str, Any]) -> str:
     """Return `baseline NAME: ok, 2 pairs of nodes` for a baseline that was just measured."""
     count = len(sequence(record.get("results")))
-    noun, of = ("pair", " of nodes") if record.get("kind") == "tcp" else ("part", "")
+    noun, of = ("part", "") if record.get("kind") == "collective" else ("pair", " of nodes")
     detail = f", {count} {noun}{'' if count == 1 else 's'}{of}" if count else ""
     origin = record.get("reused")
     detail += f", of run {origin['run']}" if isinstance(origin, dict) else ""

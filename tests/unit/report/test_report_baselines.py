@@ -103,7 +103,7 @@ def test_what_was_simulated_or_taken_from_another_run_says_so_everywhere(section
 def test_the_whole_report_takes_a_record_of_a_collective(copy) -> None:
     run, rows = copy
     write_json_atomic(run / "baselines/coll.json", record(part()))
-    assert "all\\_reduce" in to_markdown(build(read_run(run, rows), False))
+    assert "all\\_reduce" in to_markdown(build(read_run(run, rows), False), "index.html")
 
 
 def test_the_table_has_a_row_for_each_figure_of_every_kind(copy) -> None:
