@@ -50,7 +50,7 @@ def baseline_rows(records: Mapping[str, Mapping[str, Any]]) -> list[Row]:
         results = [mapping(item) for item in sequence(record.get("results"))]
         for result in results or [{}]:
             about = _about(name, record, result)
-            found = _figures(result)
+            found = _figures(result) if about["status"] == "ok" else []
             if not found:
                 reasons = [str(one) for one in sequence(record.get("reasons"))]
                 said = text(result.get("error")) or "; ".join(reasons)
@@ -83,8 +83,6 @@ def settings_text(result: Mapping[str, Any]) -> str:
 
 def _figures(result: Mapping[str, Any]) -> list[Row]:
     """Return operation, size, figure, unit and value of all that a result measured."""
-    if result.get("status") != "ok":
-        return []
     found = [
         {"figure": figure, "unit": "us", "value": value}
         for point, figure in _TCP.items()

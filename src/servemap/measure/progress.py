@@ -39,10 +39,14 @@ def calibration_line(record: dict[str, Any]) -> str:
     return f"calibration on {record.get('node')}: {say_status(record)}{reason}{more}"
 
 
+_COUNTED = {"collective": ("part", ""), "copies": ("node", "")}
+"""What a baseline's results are, by its kind."""
+
+
 def baseline_line(record: dict[str, Any]) -> str:
     """Return `baseline NAME: ok, 2 pairs of nodes` for a baseline that was just measured."""
     count = len(sequence(record.get("results")))
-    noun, of = ("pair", " of nodes") if record.get("kind") == "tcp" else ("part", "")
+    noun, of = _COUNTED.get(str(record.get("kind")), ("pair", " of nodes"))
     detail = f", {count} {noun}{'' if count == 1 else 's'}{of}" if count else ""
     origin = record.get("reused")
     detail += f", of run {origin['run']}" if isinstance(origin, dict) else ""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from servemap.cli_show import collective_line
 from servemap.measure.setup import load_context
 from servemap.model.baselines import CollectiveBaseline, TcpBaseline, size_bytes
 from servemap.model.errors import ConfigError
@@ -88,6 +89,15 @@ def test_ranks_are_the_accelerators_unless_said_otherwise() -> None:
     nodes = [{**node, "accelerators": 8} for node in TWO]
     assert spec_of(collective(), nodes=nodes)["ranks"] == {"n1": 8, "n2": 8}
     assert spec_of(collective(ranks_per_node=1), nodes=nodes)["ranks"] == {"n1": 1, "n2": 1}
+
+
+def test_a_plan_says_what_a_collective_measures() -> None:
+    given = collective(sweep={"NCCL_CROSS_NIC": [0, 1, 2]}, operations=["all_reduce"], nodes="each")
+    assert collective_line(CollectiveBaseline(**given), 2) == (
+        "all_reduce of 14 sizes (8K to 64M) on each node by torch, 6 parts, NCCL_CROSS_NIC"
+    )
+    other = CollectiveBaseline(**collective(reuse_from="before", sizes=["16M"]))
+    assert collective_line(other, 2).endswith("all nodes by torch, 1 part; taken from run before")
 
 
 @pytest.mark.parametrize(
