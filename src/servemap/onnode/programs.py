@@ -1,5 +1,6 @@
 """Where programs are on a node: `programs NAME...`, each by its path or to be found on PATH."""
 
+import argparse
 import json
 import shutil
 from typing import Any, Dict, List
@@ -18,5 +19,7 @@ def find(names: List[str]) -> Dict[str, Any]:
 
 def main(argv: List[str]) -> int:
     """Print what `find` returns as one JSON object."""
-    print(json.dumps(find(argv)))
+    parser = argparse.ArgumentParser(prog="programs", description=__doc__)
+    parser.add_argument("names", nargs="+", help="a path, or a name that is looked for on PATH")
+    print(json.dumps(find(parser.parse_args(argv).names)))
     return 0
