@@ -4,6 +4,8 @@ The interpreters are made-up ones that print what ranks print; everything else i
 """
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from servemap.server.launch import process
 from tests.fakes import campaign
 
 OUTPUT = Path("coll.json")
+PORTS: list[int] = []
 
 # Says what two ranks of torch say, of the plan that it is given.
 RANKS = """
@@ -60,14 +63,29 @@ def interpreter(tmp_path: Path, program: str = RANKS) -> str:
     return str(path)
 
 
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that nobody has collected yet does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        PORTS.append(int(sock.getsockname()[1]))
+    return PORTS[-1]
+
+
 def context_of(python: str, **keys: Any) -> Context:
     baseline = {
         "id": "coll", "kind": "collective", "python": python, "ranks_per_node": 2,
         "sizes": ["8K", "1M"], "operations": ["all_reduce"], "iterations": 3, **keys,
     }  # fmt: skip
-    context = load_context(
-        campaign(baselines=[baseline], phases=[{"id": "phase1", "baselines": ["coll"]}])
-    )
+    server = {"engine": "llamacpp", "port": 18999, "master_port": free_port()}
+    phases = [{"id": "phase1", "baselines": ["coll"]}]
+    context = load_context(campaign(baselines=[baseline], phases=phases, server=server))
     context.run_dir.mkdir(parents=True, exist_ok=True)
     return context
 
@@ -106,7 +124,7 @@ def test_each_value_of_the_sweep_is_a_part_of_the_record(tmp_path: Path) -> None
         ("import sys; sys.exit('ModuleNotFoundError: No module named \\'torch\\'')",
          "has no torch"),
         ("import sys; print('DistNetworkError: EADDRINUSE, message: address already in use');"
-         " sys.exit(1)", "port 29500 is in use"),
+         " sys.exit(1)", "is in use"),
         ("import sys; print('E1130 api.py] failed (exitcode: -9) local_rank: 1 (pid: 7) of');"
          " sys.exit(1)", "local rank 1 was ended by signal 9"),
         ("import sys; print('ValueError: a made-up one'); sys.exit(3)",
@@ -164,7 +182,21 @@ def test_what_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -
     record = run(context)
     assert "n1: not done within 2 s, and was ended" in record["reasons"][0]
     for pid in map(int, pids.read_text().split()):
-        assert not psutil.pid_exists(pid)
+        assert not runs(pid)
+
+
+def test_a_supervisor_that_is_killed_ends_the_part_and_what_it_ran(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    program = (
+        "import os, signal, time\n"
+        f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "time.sleep(300)\n"
+    )
+    record = run(context_of(interpreter(tmp_path, program)))
+    assert "the supervisor of the ranks was killed" in record["reasons"][0]
+    assert not runs(int(pid.read_text()))
 
 
 def test_what_a_dead_controller_left_is_ended_first(tmp_path: Path) -> None:
@@ -176,6 +208,21 @@ def test_what_a_dead_controller_left_is_ended_first(tmp_path: Path) -> None:
     )  # fmt: skip
     assert run(context)["status"] == "ok"
     assert not node.alive(left.supervisor)
+
+
+def test_a_port_that_another_program_holds_is_named_before_anything_is_started(
+    tmp_path: Path,
+) -> None:
+    context = context_of(interpreter(tmp_path))
+    port = context.plan.campaign.server.master_port
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        record = run(context)
+    assert (record["status"], record["results"]) == ("failed", [])
+    assert f"127.0.0.1 port {port}" in record["reasons"][0]
+    assert f"pid {os.getpid()}" in record["reasons"][0]
 
 
 def test_a_stop_while_it_is_measured_is_not_run(tmp_path: Path) -> None:
@@ -213,6 +260,9 @@ def test_reuse_takes_the_record_of_another_run_only_where_all_is_the_same(tmp_pa
     assert "kernel of node n1 was 6.1, is 6.2" in refused["reasons"][0]
     assert "remove reuse_from" in refused["reasons"][0]
     assert refused["results"] == []
+    Path("results/later/freeze/n1.json").unlink()
+    bare = run_baseline(other_run(python, reuse_from="r"), "coll", 1, OUTPUT)
+    assert "the facts of node n1 were not frozen" in bare["reasons"][0]
     assert "iterations was 3, is 4" in second("6.1", iterations=4)["reasons"][0]
     path.unlink()
     assert "has no such record" in second("6.1")["reasons"][0]
@@ -223,9 +273,10 @@ def other_run(python: str, **keys: Any) -> Context:
         "id": "coll", "kind": "collective", "python": python, "ranks_per_node": 2,
         "sizes": ["8K", "1M"], "operations": ["all_reduce"], "iterations": 3, **keys,
     }  # fmt: skip
-    config = campaign(
-        run="later", baselines=[baseline], phases=[{"id": "phase1", "baselines": ["coll"]}]
-    )
+    # As in `results/r`, whose port was any free one.
+    server = {"engine": "llamacpp", "port": 18999, "master_port": PORTS[-1]}
+    phases = [{"id": "phase1", "baselines": ["coll"]}]
+    config = campaign(run="later", baselines=[baseline], phases=phases, server=server)
     context = load_context(config)
     context.run_dir.mkdir(parents=True, exist_ok=True)
     return context

@@ -64,15 +64,20 @@ class _Attended:
     def look(self, node_id: str) -> None:
         """See whether the command of a node has ended, and say that it is still wanted."""
         node, folder = self.context.nodes[node_id], folder_on(self.context, node_id)
-        boot_id = self.running[node_id].boot_id
+        running = self.running[node_id]
 
         def ask() -> dict[str, Any]:
             process.renew(node, folder)
-            return process.supervisor_state(node, folder, boot_id)
+            # Asked first: what has ended by now has written how.
+            lives = node.alive(running.supervisor)
+            state = process.supervisor_state(node, folder, running.boot_id)
+            return {"lives": lives, "exit": state.get("exit")}
 
-        state = self.patience.ask(node, ask)
-        if state and state.get("exit") is not None:
-            self.exits[node_id] = state["exit"]
+        found = self.patience.ask(node, ask)
+        if found is not None and found["exit"] is not None:
+            self.exits[node_id] = found["exit"]
+        elif found is not None and not found["lives"]:
+            self.exits[node_id] = {"code": None, "signal": None, "reason": "supervisor_lost"}
 
     def pending(self) -> list[str]:
         """Return the nodes whose command still runs."""
@@ -122,7 +127,7 @@ def attend(
     return {
         node_id: Ended(
             None if node_id in why else _code(attended.exits.get(node_id, {})),
-            why.get(node_id),
+            why.get(node_id) or _lost(attended.exits.get(node_id, {})),
             _text(logs[node_id]),
         )
         for node_id in attended.running
@@ -233,6 +238,15 @@ def _end(attended: _Attended, logs: Mapping[str, Path]) -> dict[str, str]:
 
     said = each(list(attended.running), end)
     return {node_id: what for node_id, what in said.items() if what is not None}
+
+
+def _lost(exit_record: Mapping[str, Any]) -> str | None:
+    """Return in words that a command ended for want of its supervisor or of its controller."""
+    words = {
+        "supervisor_lost": "the supervisor of the ranks was killed",
+        "lease_expired": "nobody renewed the lease of the ranks, and they ended",
+    }
+    return words.get(str(exit_record.get("reason")))
 
 
 def _code(exit_record: Mapping[str, Any]) -> int | None:

@@ -4,7 +4,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from servemap.measure.baselines.attend import attend, folder_on
+from servemap.measure.baselines.attend import attend, clear, folder_on
 from servemap.measure.baselines.perf_tool import PERF
 from servemap.measure.baselines.tool import Part, Place, Tool
 from servemap.measure.baselines.torch_tool import TORCH
@@ -18,6 +18,7 @@ from servemap.model.resolve import plain_env, ranks_on
 from servemap.onnode.redact import redact_text, redact_variable
 from servemap.server.context import Context
 from servemap.server.engine_facts import baseline_python
+from servemap.server.launch.node_gates import require_empty
 from servemap.server.not_run import NotRunError
 
 TOOLS: dict[str, Tool] = {"torch": TORCH, "nccl-tests": PERF, "rccl-tests": PERF}
@@ -60,12 +61,16 @@ def collective_results(
         raw: folder here for what the commands print.
 
     Raises:
+        LaunchError: something that is not ours holds a card, or the port at which ranks meet.
+        NodeError: a node does not answer.
         NotRunError: the campaign was asked to stop.
     """
-    return [
-        _result(context, part, raw, f"{number:02d}")
-        for number, part in enumerate(parts_of(context, spec), 1)
-    ]
+    parts = parts_of(context, spec)
+    for node_id in context.plan.all_nodes():
+        clear(context, node_id)
+    meetings = {part.places[0].node: [(part.port, part.places[0].address)] for part in parts}
+    require_empty(context, {n: [folder_on(context, n)] for n in context.nodes}, meetings)
+    return [_result(context, part, raw, f"{number:02d}") for number, part in enumerate(parts, 1)]
 
 
 def _result(context: Context, part: Part, raw: Path, number: str) -> dict[str, Any]:

@@ -60,6 +60,10 @@ def different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
             said.append(f"node {node} is only {which}")
             continue
         before, after = mapping(nodes_there[node]), mapping(nodes_here[node])
+        if before.get("kernel") is None or after.get("kernel") is None:
+            # Two empty lists of facts are equal, and say nothing.
+            said.append(f"the facts of node {node} were not frozen")
+            continue
         said += [
             f"{key} of node {node} was {_short(before.get(key))}, is {_short(after.get(key))}"
             for key in dict.fromkeys([*before, *after])
