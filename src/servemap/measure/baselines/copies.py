@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from servemap.measure.baselines.attend import attend
+from servemap.measure.baselines.attend import attend, clear, folder_on
 from servemap.measure.baselines.perf_commands import COPY_PROGRAMS, copies_argv
 from servemap.measure.baselines.tool import NodeCommand
 from servemap.model.baselines import CopiesBaseline
@@ -19,6 +19,7 @@ from servemap.onnode.redact import redact_text
 from servemap.parsers.kinds import parse
 from servemap.parsers.values import mapping, sequence
 from servemap.server.context import Context
+from servemap.server.launch.node_gates import require_empty
 from servemap.server.not_run import NotRunError
 
 LOOK_S = 30.0
@@ -41,8 +42,14 @@ def copies_results(context: Context, spec: CopiesBaseline, raw: Path) -> list[di
 
     Raises:
         NotRunError: the campaign was asked to stop.
+        LaunchError: something that is not ours holds a card.
+        NodeError: a node does not answer.
     """
-    return [_on_node(context, name, spec, raw) for name in context.plan.all_nodes()]
+    nodes = context.plan.all_nodes()
+    for name in nodes:
+        clear(context, name)
+    require_empty(context, {name: [folder_on(context, name)] for name in nodes}, {})
+    return [_on_node(context, name, spec, raw) for name in nodes]
 
 
 def _on_node(context: Context, name: str, spec: CopiesBaseline, raw: Path) -> dict[str, Any]:
