@@ -31,6 +31,7 @@ from servemap.measure.ending import still_running
 from servemap.measure.load import warmup_note
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
+from servemap.model.baselines import CollectiveBaseline
 from servemap.model.cases import ReplayCase
 from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
 from servemap.model.load import read_yaml
@@ -117,6 +118,11 @@ def plan(
     print()
     policy = context.policy
     print(cli_show.plan_summary(items, rows, launches, nodes, policy.order))
+    for name in items.baselines:
+        baseline = context.plan.baselines[name]
+        if isinstance(baseline, CollectiveBaseline):
+            said = cli_show.collective_line(baseline, len(context.plan.all_nodes()))
+            print(f"baseline {name}: {said}")
     for name in dict.fromkeys(row.case for row in rows):
         case = context.plan.cases[name]
         if isinstance(case, ReplayCase):

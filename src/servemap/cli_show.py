@@ -1,6 +1,7 @@
 """Tables and lines that the command `servemap` prints: pure functions, data in, text out."""
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 from tabulate import tabulate
@@ -8,6 +9,7 @@ from tabulate import tabulate
 from servemap.analysis.replay import in_order, planned_reuse
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.attempts import State
+from servemap.model.baselines import CollectiveBaseline
 from servemap.model.order import CaseKey, Order
 from servemap.model.plan import PhaseItems
 from servemap.onnode.load_trace import Trace, least_s
@@ -106,6 +108,20 @@ def plan_summary(
         + (f" ({guessed} of {len(todo)} repeats are guesses)" if guessed else ""),
     ]
     return "\n".join(lines)
+
+
+def collective_line(baseline: CollectiveBaseline, nodes: int) -> str:
+    """Return what a collective baseline of a campaign of some nodes measures."""
+    parts = prod(len(values) for values in baseline.sweep.values())
+    parts *= nodes if baseline.nodes == "each" else 1
+    said = "on each node" if baseline.nodes == "each" else "across all nodes"
+    varied = f", {' x '.join(baseline.sweep)}" if baseline.sweep else ""
+    reused = f"; taken from run {baseline.reuse_from}" if baseline.reuse_from else ""
+    return (
+        f"{', '.join(baseline.operations)} of {len(baseline.sizes)} sizes ({baseline.sizes[0]} to "
+        f"{baseline.sizes[-1]}) {said} by {baseline.tool}, {parts} part{'' if parts == 1 else 's'}"
+        f"{varied}{reused}"
+    )
 
 
 def replay_line(name: str, trace: Trace, concurrency: int | None) -> str:

@@ -209,6 +209,13 @@ def variant_patches(wildcards):
     ]
 
 
+def variant_baselines(wildcards):
+    return [
+        f"results/{RUN}/baselines/{name}.json"
+        for name in PLAN.required_baselines(wildcards.variant)
+    ]
+
+
 def measure_priority(kind):
     def priority(wildcards):
         return PLAN.priority(kind, *wildcards_key(kind, wildcards))

@@ -1,6 +1,6 @@
 """Server: a variant's patches in place, its first gated start recorded.
 
-INPUTS:  freeze/NODE.json of the variant's nodes
+INPUTS:  freeze/NODE.json of the variant's nodes, baselines/NAME.json of those that it requires
 OUTPUTS: server/VARIANT/patches/NODE.json, server/VARIANT/launch.json
 """
 
@@ -28,6 +28,7 @@ rule launch:
     input:
         variant_freezes,
         variant_patches,
+        variant_baselines,
     output:
         "results/{run}/server/{variant}/launch.json",
     log:

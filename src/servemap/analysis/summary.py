@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from servemap.analysis.baselines import COLUMNS as BASELINE_COLUMNS
+from servemap.analysis.baselines import baseline_rows, read_baselines
 from servemap.analysis.bounds.rows import COLUMNS as LIMIT_COLUMNS
 from servemap.analysis.bounds.rows import (
     declared_bandwidth,
@@ -23,6 +25,8 @@ from servemap.analysis.bounds.rows import (
 )
 from servemap.analysis.bounds.use import COLUMNS as USE_COLUMNS
 from servemap.analysis.bounds.use import use_rows
+from servemap.analysis.communication.rails import COLUMNS as RAIL_COLUMNS
+from servemap.analysis.communication.rails import rail_rows
 from servemap.analysis.compare import compared_variants
 from servemap.analysis.metrics import pick
 from servemap.analysis.noise import bootstrap_mean
@@ -167,6 +171,12 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     write_text_atomic(run_dir / "tables" / "limits.csv", limits)
     used = to_csv(USE_COLUMNS, use_rows(repeats, facts))
     write_text_atomic(run_dir / "tables" / "hardware_use.csv", used)
+    baselines = read_baselines(run_dir)
+    write_text_atomic(
+        run_dir / "tables" / "baselines.csv", to_csv(BASELINE_COLUMNS, baseline_rows(baselines))
+    )
+    rails = to_csv(RAIL_COLUMNS, rail_rows(baselines, facts))
+    write_text_atomic(run_dir / "tables" / "baseline_limits.csv", rails)
     points = to_csv(POINT_COLUMNS, percentile_rows(repeats))
     write_text_atomic(run_dir / "tables" / "percentiles.csv", points)
     for family, (columns, table) in family_tables(repeats).items():

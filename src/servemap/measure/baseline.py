@@ -1,30 +1,29 @@
-"""TCP baselines between the campaign's nodes, with no server of ours on the cards."""
+"""Communication baselines of a campaign, with no server of ours on the cards; their records."""
 
 import time
-from contextlib import suppress
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from servemap.measure.baselines.collective import collective_results
+from servemap.measure.baselines.copies import copies_results
+from servemap.measure.baselines.environment import environments
+from servemap.measure.baselines.reuse import reused_record
+from servemap.measure.baselines.tcp import tcp_results
+from servemap.measure.record import file_facts
 from servemap.model import results
-from servemap.model.attempts import keep_record
+from servemap.model.attempts import next_record
+from servemap.model.baselines import BaselineSpec, CopiesBaseline, TcpBaseline
 from servemap.model.canon import write_json_atomic
-from servemap.model.check_nodes import LOOPBACK
 from servemap.model.errors import ConnectionLostError, NodeError, ServemapError
-from servemap.model.files import parse_json
-from servemap.model.phases import BaselineSpec
 from servemap.model.protocol import SCHEMA
-from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
+from servemap.onnode.redact import redact_text
 from servemap.server.context import Context
 from servemap.server.launch.ending import stop_server
 from servemap.server.locks import server_lock
+from servemap.server.not_run import NotRunError
 from servemap.server.stop import stop_request
 
-READY_S = 10.0
-READY_POLL_S = 0.02
-FAR_READY_POLL_S = 0.1
-IDLE_EXIT_S = 30
 LOADAVG = "/proc/loadavg"
 LOAD_S = 10.0
 
@@ -32,54 +31,94 @@ LOAD_S = 10.0
 def run_baseline(context: Context, name: str, token: int, output: Path) -> dict[str, Any]:
     """Measure one baseline and write its record, also when it failed; return that record.
 
-    `token` is as for a case. A pair of nodes that cannot be measured is named in the reasons and
-    costs no other its result.
+    `token` is as for a case. A result that cannot be had (a pair of nodes, a part of a collective)
+    is named in the reasons and costs no other its figures. With `reuse_from`, the other run's
+    record is taken instead, or why not is said.
     """
     spec = context.plan.baselines[name]
-    started_ns = time.time_ns()
-    pairs: list[dict[str, Any]] = []
-    load: dict[str, str | None] = {}
-    reasons: list[str] = []
-    status = "ok"
-    cause: str | None = None
-    with server_lock(context.run_dir, f"baseline {name}"):
-        request = stop_request(context.run_dir, context.session)
-        if request is not None:
-            status, cause, reasons = "not_run", request.cause, [request.reason]
-        else:
-            try:
-                stop_server(context, f"baseline {name} needs the cards empty")
-                load = node_loads(context)
-                pairs = [_tcp(context, source, target, spec) for source, target in _pairs(context)]
-            except ServemapError as error:
-                status, reasons = "failed", [str(error)]
-                if isinstance(error, ConnectionLostError):
-                    status, cause = "not_run", "unreachable"
-    failed = [pair for pair in pairs if pair["status"] == "failed"]
-    if failed:
-        status = "failed"
-        reasons = [f"{pair['from']} to {pair['to']}: {pair['error']}" for pair in failed]
-    if failed and all(pair["away"] for pair in pairs):
-        # Nothing was measured for want of a node, so that uses up no try.
-        status, cause = "not_run", "unreachable"
-    record = {
+    folder = next_record(results.baseline_history(context.run, name))
+    record: dict[str, Any] = {
         "schema": SCHEMA,
         "name": name,
         "kind": spec.kind,
-        "status": status,
-        "cause": cause,
-        "reasons": reasons,
+        "status": "ok",
+        "cause": None,
+        "reasons": [],
         "token": token,
-        "results": pairs,
-        "load_before": load,
+        "results": [],
+        "load_before": {},
         "simulated": False,
+        "reused": None,
+        "spec": context.plan.spec_data("baseline", name),
+        "environment": environments(context, spec),
         "spec_sha256": context.plan.spec_sha256("baseline", name),
-        "started_ns": started_ns,
-        "ended_ns": time.time_ns(),
+        "started_ns": time.time_ns(),
     }
-    keep_record(results.baseline_history(context.run, name), record)
+    with server_lock(context.run_dir, f"baseline {name}"):
+        request = stop_request(context.run_dir, context.session)
+        if request is not None:
+            record |= {"status": "not_run", "cause": request.cause, "reasons": [request.reason]}
+        else:
+            try:
+                record |= _measured(context, spec, record, folder)
+            except NotRunError as error:
+                record |= {"status": "not_run", "cause": error.cause, "reasons": [str(error)]}
+            except ServemapError as error:
+                record |= {"status": "failed", "reasons": [str(error)]}
+                if isinstance(error, ConnectionLostError):
+                    record |= {"status": "not_run", "cause": "unreachable"}
+    record["reasons"] = [redact_text(reason) for reason in record["reasons"]]
+    record["files"] = {
+        path.relative_to(folder).as_posix(): file_facts(path)
+        for path in sorted(folder.glob("raw/**/*"))
+        if path.is_file()
+    }
+    record["ended_ns"] = time.time_ns()
+    write_json_atomic(folder / "meta.json", record)
     write_json_atomic(output, record)
     return record
+
+
+def _measured(
+    context: Context, spec: BaselineSpec, record: dict[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Return what a measurement, or the record of another run, puts into the record."""
+    if spec.reuse_from is not None:
+        return reused_record(spec, record)
+    stop_server(context, f"baseline {spec.id} needs the cards empty")
+    load = node_loads(context)
+    if isinstance(spec, TcpBaseline):
+        found = tcp_results(context, spec)
+    elif isinstance(spec, CopiesBaseline):
+        found = copies_results(context, spec, folder / "raw")
+    else:
+        found = collective_results(context, spec, folder / "raw")
+    return {
+        "load_before": load,
+        "results": found,
+        "simulated": any(result.get("simulated") for result in found),
+        **_judged(found),
+    }
+
+
+def _judged(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the status that the results give a record."""
+    failed = [result for result in found if result["status"] == "failed"]
+    if not failed:
+        return {"status": "ok"}
+    reasons = [f"{_label(result)}: {result['error']}" for result in failed]
+    if all(result["away"] for result in found):
+        # Nothing was measured for want of a node, so that uses up no try.
+        return {"status": "not_run", "cause": "unreachable", "reasons": reasons}
+    return {"status": "failed", "reasons": reasons}
+
+
+def _label(result: dict[str, Any]) -> str:
+    """Return what a result is of: `a to b`, or `a, b NCCL_CROSS_NIC=1`."""
+    if "from" in result:
+        return f"{result['from']} to {result['to']}"
+    settings = [f"{name}={value}" for name, value in result["settings"].items()]
+    return " ".join([", ".join(result["nodes"]), *settings])
 
 
 def node_loads(context: Context) -> dict[str, str | None]:
@@ -95,82 +134,3 @@ def node_load(context: Context, name: str) -> str | None:
         return None
     found = done.stdout.split()[:3]
     return " ".join(found) if done.code == 0 and len(found) == 3 else None
-
-
-def _pairs(context: Context) -> list[tuple[str, str]]:
-    """Return every ordered pair of nodes; a single node is measured over its own loopback."""
-    nodes = context.plan.all_nodes()
-    return list(permutations(nodes, 2)) or [(nodes[0], nodes[0])]
-
-
-def _tcp(context: Context, source: str, target: str, spec: BaselineSpec) -> dict[str, Any]:
-    """Return what was measured from one node to another, or why nothing was."""
-    address = context.node_spec(target).address
-    pair = {"from": source, "to": target, "address": address}
-    try:
-        if source != target and address.startswith(LOOPBACK):
-            raise NodeError(
-                f"node {target} has the address {address}, which {source} cannot reach",
-                f"nodes.{target}.address",
-                "give the address that the other nodes use",
-            )
-        measured = _probe(context, source, target, address, spec)
-    except ServemapError as error:
-        return {
-            **pair,
-            "status": "failed",
-            "error": str(error),
-            "away": isinstance(error, ConnectionLostError),
-        }
-    return {**pair, "status": "ok", "error": None, "away": False, **measured}
-
-
-def _probe(
-    context: Context, source: str, target: str, address: str, spec: BaselineSpec
-) -> dict[str, Any]:
-    server, client = context.nodes[target], context.nodes[source]
-    folder = f"{context.workdir(target)}/tcp-{time.time_ns()}"
-    ready, log = f"{folder}/ready.json", f"{folder}/serve.log"
-    argv = ["--bind", address, "--port", "0", "--ready", ready, "--idle-exit", str(IDLE_EXIT_S)]
-    listener = server.spawn(server.agent_argv("tcp-serve", *argv), log=log)
-    try:
-        port = _port(server, ready, log)
-        argv = ["--host", address, "--port", str(port), "--pings", str(spec.pings)]
-        done = client.run(
-            client.agent_argv("tcp-probe", *argv, "--seconds", str(spec.seconds)),
-            timeout_s=spec.seconds + 30,
-        )
-        if done.code != 0:
-            raise NodeError(
-                f"tcp-probe exited with {done.code}: {done.stderr.strip()[-300:]}",
-                f"from {source} to {target} ({address}:{port})",
-                "see that the address is right and no firewall is between the nodes",
-            )
-        measured: dict[str, Any] = parse_json(done.stdout)
-        return measured
-    except ValueError as error:
-        raise NodeError(
-            f"tcp-probe or tcp-serve answered something else than JSON: {error}",
-            f"from {source} to {target} ({address})",
-            "run the agent there by hand and see what it says",
-        ) from error
-    finally:
-        # A listener whose node is away now ends by itself, idle.
-        with suppress(NodeError):
-            server.stop(listener, 2)
-            if not server.here:
-                server.run(["rm", "-rf", "--", folder], timeout_s=10)
-
-
-def _port(node: Node, ready: str, log: str) -> int:
-    deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline:
-        text = node.read_text(ready)
-        if text:
-            return int(parse_json(text)["port"])
-        time.sleep(READY_POLL_S if node.here else FAR_READY_POLL_S)
-    raise NodeError(
-        f"tcp-serve did not come up: {(node.read_text(log) or '').strip()[-300:]}",
-        f"{node.name}:{log}",
-        "see that the node's address in the campaign is one of its own",
-    )

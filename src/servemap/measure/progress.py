@@ -39,10 +39,17 @@ def calibration_line(record: dict[str, Any]) -> str:
     return f"calibration on {record.get('node')}: {say_status(record)}{reason}{more}"
 
 
+_COUNTED = {"collective": ("part", ""), "copies": ("node", "")}
+"""What a baseline's results are, by its kind."""
+
+
 def baseline_line(record: dict[str, Any]) -> str:
-    """Return `baseline NAME: ok, 2 pairs` for a baseline that was just measured."""
-    pairs = len(sequence(record.get("results")))
-    detail = f", {pairs} pair{'' if pairs == 1 else 's'} of nodes" if pairs else ""
+    """Return `baseline NAME: ok, 2 pairs of nodes` for a baseline that was just measured."""
+    count = len(sequence(record.get("results")))
+    noun, of = _COUNTED.get(str(record.get("kind")), ("pair", " of nodes"))
+    detail = f", {count} {noun}{'' if count == 1 else 's'}{of}" if count else ""
+    origin = record.get("reused")
+    detail += f", of run {origin['run']}" if isinstance(origin, dict) else ""
     reasons = [parts(str(reason)).line for reason in sequence(record.get("reasons"))]
     reason = f": {reasons[0]}" if reasons else ""
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""

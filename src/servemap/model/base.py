@@ -8,6 +8,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PhaseName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
 _LENGTH = re.compile(r"^(?P<number>\d{1,12}(?:\.\d{1,12})?)(?P<unit>[Kk]?)$")
 
 

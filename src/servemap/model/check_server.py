@@ -137,7 +137,7 @@ def _check_transport(server: ServerSpec, where: str) -> None:
             where,
             "remove it, or remove `server.attach` and let servemap start the server",
         )
-    if server.engine == "llamacpp":
+    if server.engine == "llamacpp" and server.transport and server.transport.asks_paths:
         raise ConfigError(
             "the gate reads NCCL's log, and llamacpp does not use NCCL", where, "remove it"
         )

@@ -8,10 +8,12 @@ from typing import Any
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.cases import CaseSpec, FixedCase, MixedCase, ReplayCase, SearchCase
+from servemap.model.check_baselines import check_baseline
 from servemap.model.check_clients import check_clients
 from servemap.model.check_grids import check_grids
 from servemap.model.check_milestone import check_milestone
 from servemap.model.check_nodes import check_nodes, known
+from servemap.model.check_required import check_required
 from servemap.model.check_server import check_server
 from servemap.model.curves import cases_of, curves_of
 from servemap.model.errors import ConfigError
@@ -65,6 +67,7 @@ def check(campaign: Campaign) -> None:
     names = [variant.id for variant in campaign.variants] + [grid.id for grid in campaign.grids]
     _unique("grids", names)
     check_server(campaign.server)
+    check_required(campaign, campaign.server, "server")
     check_grids(campaign)
     check_nodes(campaign)
     _check_attached(campaign)
@@ -74,6 +77,8 @@ def check(campaign: Campaign) -> None:
         _check_lengths(campaign, case)
         if isinstance(case, SearchCase):
             _check_slo(campaign, case)
+    for baseline in campaign.baselines:
+        check_baseline(campaign, baseline)
     _check_targets(campaign)
     check_clients(campaign, [case for case in cases if isinstance(case, FixedCase)])
     _check_phases(campaign)
@@ -149,6 +154,7 @@ def _check_variant(campaign: Campaign, variant: Variant) -> None:
     where = f"variants.{variant.id}"
     server = variant_server(campaign, variant)
     check_server(server, f"{where}.set")
+    check_required(campaign, server, f"{where}.set")
     _unique(f"{where}.patches", (patch.id for patch in server.patches))
     changed = changed_keys(campaign.server, server)
     if variant.variable is None:

@@ -4,8 +4,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from servemap.model.base import Model
-from servemap.model.server_spec import EnvName
+from servemap.model.base import EnvName, Model
 
 OWN: Final = "servemap"
 ClientName = Literal["vllm-bench", "sglang-bench", "aiperf"]

@@ -1,19 +1,10 @@
-"""Baselines, captures and phases of the campaign file."""
+"""Captures and phases of the campaign file."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from servemap.model.base import Model, PhaseName, Slug
-
-
-class BaselineSpec(Model):
-    """A one-time communication micro-benchmark with no server on the cards."""
-
-    id: Slug
-    kind: Literal["tcp"]
-    pings: Annotated[int, Field(ge=10, le=100_000)] = 500
-    seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
 
 
 class CaptureSpec(Model):

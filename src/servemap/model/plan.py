@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from servemap.model import protocol
+from servemap.model.baselines import BaselineSpec
 from servemap.model.calibration import streams
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
@@ -15,8 +16,8 @@ from servemap.model.cases import CaseSpec
 from servemap.model.curves import cases_of, curves_of
 from servemap.model.grids import cells_of, variants_of
 from servemap.model.order import CaseKey, JobKey, job_sequence, repeats_in_order
-from servemap.model.phases import BaselineSpec, PhaseSpec
-from servemap.model.resolve import resolved_case, resolved_server
+from servemap.model.phases import PhaseSpec
+from servemap.model.resolve import resolved_baseline, resolved_case, resolved_server
 from servemap.model.steps import compared_with
 
 
@@ -112,6 +113,13 @@ class Plan:
         """Return what the named phases (all if none is named) and their requirements ask for."""
         chosen = self._chosen(*phases)
         baselines = {name for phase in chosen for name in phase.baselines}
+        baselines |= {
+            name
+            for phase in chosen
+            if phase.cases or phase.captures
+            for variant in self.variants_of(phase)
+            for name in self.required_baselines(variant)
+        }
         repeats: dict[tuple[str, str], int] = {}
         for phase in chosen:
             for variant, case in product(self.variants_of(phase), self.cases_of(phase)):
@@ -252,6 +260,11 @@ class Plan:
         """Return the ids of the nodes that a variant's server runs on."""
         return [node["id"] for node in self._servers[variant]["nodes"]]
 
+    def required_baselines(self, variant: str) -> list[str]:
+        """Return the ids of the baselines that must bear out a variant's `transport`."""
+        transport = self._servers[variant]["server"].get("transport") or {}
+        return [str(one["id"]) for one in transport.get("baselines", [])]
+
     def spec(self, kind: str, *key: str) -> str:
         """Return the canonical JSON that identifies a job: `kind` launch, patch, case, ..."""
         cached = self._specs.get((kind, *key))
@@ -300,8 +313,7 @@ class Plan:
         if kind == "baseline":
             return {
                 "protocol": protocol.BASELINE,
-                "baseline": self.baselines[key[0]].model_dump(mode="json"),
-                "nodes": [[node.id, node.address] for node in campaign.nodes],
+                **resolved_baseline(campaign, self.baselines[key[0]]),
             }
         if kind == "calibrate":
             return {

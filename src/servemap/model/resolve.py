@@ -7,6 +7,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from servemap.model.base import tokens
+from servemap.model.baselines import (
+    BaselineSpec,
+    CollectiveBaseline,
+    CopiesBaseline,
+    TcpBaseline,
+    size_bytes,
+)
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import file_sha256
 from servemap.model.cases import (
@@ -22,7 +29,7 @@ from servemap.model.cases import (
 from servemap.model.clients import OWN
 from servemap.model.errors import ConfigError
 from servemap.model.replay import trace_here
-from servemap.model.server_spec import PatchSpec, ServerSpec
+from servemap.model.server_spec import NodeSpec, PatchSpec, ServerSpec
 from servemap.model.wording import say_problems
 
 
@@ -132,16 +139,58 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
     return data
 
 
+def resolved_baseline(campaign: Campaign, baseline: BaselineSpec) -> dict[str, Any]:
+    """Return what identifies a baseline: its spec, the nodes and, of a collective, what runs it.
+
+    `reuse_from` is there only where it names a run, so that older specs stay what they are.
+    """
+    data = baseline.model_dump(mode="json")
+    if baseline.reuse_from is None:
+        del data["reuse_from"]
+    found: dict[str, Any] = {
+        "baseline": data,
+        "nodes": [[node.id, node.address] for node in campaign.nodes],
+    }
+    if isinstance(baseline, TcpBaseline):
+        return found
+    found["node_env"] = {node.id: node.env for node in campaign.nodes}
+    if isinstance(baseline, CopiesBaseline):
+        return found
+    server = campaign.server
+    data["sizes"] = [size_bytes(size) for size in baseline.sizes]
+    return {
+        **found,
+        "ranks": {node.id: ranks_on(baseline, node) for node in campaign.nodes},
+        "server": {
+            **server.model_dump(mode="json", include={"python", "container", "master_port"}),
+            "env": plain_env(server),
+        },
+    }
+
+
+def ranks_on(baseline: CollectiveBaseline, node: NodeSpec) -> int:
+    """Return how many ranks of a baseline run on a node."""
+    return baseline.ranks_per_node or max(node.accelerators, 1)
+
+
+def plain_env(server: ServerSpec) -> dict[str, str]:
+    """Return the variables of a server that are no secrets."""
+    return {name: value for name, value in server.env.items() if isinstance(value, str)}
+
+
 def resolved_server(campaign: Campaign, variant: Variant) -> dict[str, Any]:
     """Return all that identifies a variant's server: spec, model, nodes and patch contents.
 
-    `transport` is there only where it requires something, so that older specs stay what they are.
+    `transport` and its `baselines` are there only where they require something, so that older
+    specs stay what they are.
     """
     server = variant_server(campaign, variant)
     names = set(server_nodes(campaign, server))
     data = server.model_dump(mode="json")
     if server.transport is None:
         del data["transport"]
+    elif not server.transport.baselines:
+        del data["transport"]["baselines"]
     data["patches"] = [
         {**patch.model_dump(mode="json"), "content_sha256": patch_digest(patch)}
         for patch in server.patches

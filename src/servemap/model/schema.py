@@ -59,7 +59,7 @@ def _by_kind(references: list[str]) -> dict[str, Any]:
     fixed, *others = references
     chosen: dict[str, Any] = {"$ref": fixed}
     for reference in others:
-        kind = reference.rpartition("/")[2].removesuffix("Case").lower()
+        kind = reference.rpartition("/")[2].removesuffix("Case").removesuffix("Baseline").lower()
         is_kind = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
         chosen = {"if": is_kind, "then": {"$ref": reference}, "else": chosen}
     return chosen

@@ -2,11 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from servemap.model.base import Model, Slug
-
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+from servemap.model.base import EnvName, Model, Slug
+from servemap.model.transport import Transport
 
 MAX_TOKENS = 10_000_000
 """Largest length and token id that the load client takes."""
@@ -181,34 +180,6 @@ class Container(Model):
     args: list[str] = Field([], description="Further options of `run`.")
 
 
-NetPath = Annotated[
-    str, StringConstraints(pattern=r"^(NET|P2P)/[A-Za-z0-9_-][A-Za-z0-9_ -]{0,39}$")
-]
-CardPath = Annotated[
-    str, StringConstraints(pattern=r"^(P2P|SHM|NET)(/[A-Za-z0-9_-][A-Za-z0-9_ -]{0,39})?$")
-]
-Device = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-
-
-class Transport(Model):
-    """The paths that NCCL's connections must have, by its own log; what is absent may be any."""
-
-    inter: NetPath | None = Field(None, description="Between nodes, such as NET/IB.")
-    intra: CardPath | None = Field(None, description="Within a node: P2P, SHM, P2P/CUMEM.")
-    gdr: bool | None = Field(
-        None, description="Whether all data between nodes go by GPUDirect RDMA, or none."
-    )
-    hcas: list[Device] | None = Field(
-        None, min_length=1, description="The RDMA devices that each node uses, no other."
-    )
-
-    @model_validator(mode="after")
-    def _some(self) -> "Transport":
-        if all(value is None for value in (self.inter, self.intra, self.gdr, self.hcas)):
-            raise ValueError("give at least one of inter, intra, gdr, hcas")
-        return self
-
-
 ArgValue = bool | int | float | str | list[str]
 
 
@@ -236,7 +207,7 @@ class ServerSpec(Model):
     package: Package | None = None
     patches: list[PatchSpec] = []
     transport: Transport | None = Field(
-        None, description="Paths that NCCL's connections must have; the gate `transport`."
+        None, description="What the paths between cards must be; the gates of that name."
     )
     request: dict[str, bool | int | float | str] = Field(
         {"ignore_eos": True}, description="Extra fields of every measured request."

@@ -22,6 +22,7 @@ COMMANDS = {
     "patch": ("patch", "main"),
     "patch-notes": ("patch_notes", "main"),
     "run-client": ("run_client", "main"),
+    "programs": ("programs", "main"),
     "reference-server": ("reference", "main"),
     "segments": ("segments", "main"),
     "spawn": ("spawn", "main"),

@@ -6,6 +6,7 @@ from typing import Any
 from servemap.analysis.bounds.rows import Distance, distances
 from servemap.analysis.bounds.use import use_rows
 from servemap.parsers.values import mapping
+from servemap.report.communication import RAILS_NOTE, rails_table
 from servemap.report.document import MISSING, Cell, Section, Table
 from servemap.report.numbers import percent, plain, size
 from servemap.report.reasons import reason_cell
@@ -35,11 +36,12 @@ _ABOVE = "above the bound: an assumption does not hold"
 
 
 def limits(run: Run) -> Section | None:
-    """Return each decode case with its bound; None where there is none, nor any use."""
+    """Return each decode case with its bound, hardware and rails; None where there is nothing."""
     facts = {node: mapping(record.get("facts")) for node, record in run.freezes.items()}
     found = distances(run.valid, facts, run.bandwidth)
     used = use_rows(run.valid, facts)
-    if not found and not used:
+    rails = rails_table(run)
+    if not found and not used and rails is None:
         return None
     rows = []
     for case in run.cases:
@@ -60,6 +62,9 @@ def limits(run: Run) -> Section | None:
     if used:
         tables.append(_use_table(used))
         notes.append(_USE_NOTE)
+    if rails is not None:
+        tables.append(rails)
+        notes.append(RAILS_NOTE)
     return Section("limits", "Distance to the limit", notes, tables)
 
 

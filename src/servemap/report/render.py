@@ -10,9 +10,11 @@ import servemap
 from servemap.model.canon import write_text_atomic
 from servemap.parsers.values import text
 from servemap.report import (
+    baselines,
     captures,
     client_error,
     clients,
+    communication,
     comparisons,
     effects,
     engine,
@@ -128,7 +130,8 @@ def build(run: Run, partial: bool) -> Document:
             *filter(None, [engine.engine(run), clients.clients(run)]),
             effects.interference(run),
             effects.telemetry(run, drawn, left_out),
-            records.baselines(run),
+            baselines.baselines(run),
+            *filter(None, [communication.section(run)]),
             captures.captures(run),
             servers.server(run),
             gaps.failures(run),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from servemap.engines.base import interpreter, on_node
+from servemap.model.baselines import CollectiveBaseline
 from servemap.model.server_spec import PatchSpec, ServerSpec
 from servemap.server.context import Context
 
@@ -30,6 +31,11 @@ def engine_request(context: Context, node_id: str) -> dict[str, list[str]]:
         if node_id in context.plan.nodes_of(variant) and is_bare(server := context.server(variant))
     ]
     pythons = {interpreter(server, context.python_on(node_id), base) for server in servers}
+    pythons |= {
+        baseline_python(context, one, node_id, base)
+        for one in context.plan.baselines.values()
+        if isinstance(one, CollectiveBaseline) and is_bare(_with_python(context, one))
+    }
     folders = {package_folder(server, base) for server in servers}
     apart = {
         path for server in servers for patch in server.patches for path in _changes(patch, base)
@@ -39,6 +45,22 @@ def engine_request(context: Context, node_id: str) -> dict[str, list[str]]:
         "packages": sorted(folder for folder in folders if folder),
         "apart": sorted(apart),
     }
+
+
+def baseline_python(context: Context, baseline: CollectiveBaseline, node_id: str, base: str) -> str:
+    """Return the interpreter of a baseline's ranks on a node, the server's own by default.
+
+    `base` is what relative paths begin with.
+    """
+    return interpreter(_with_python(context, baseline), context.python_on(node_id), base)
+
+
+def _with_python(context: Context, baseline: CollectiveBaseline) -> ServerSpec:
+    """Return the server spec with the interpreter that a baseline names, which is a bare one."""
+    server = context.plan.campaign.server
+    if baseline.python is None:
+        return server
+    return server.model_copy(update={"python": baseline.python, "container": None, "attach": None})
 
 
 def _base(context: Context, node_id: str) -> str:

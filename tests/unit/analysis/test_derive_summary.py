@@ -137,6 +137,8 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
     summarize(run, plan({}, {"case": "never"}))
     names = sorted(p.name for p in (run / "tables").iterdir())
     assert names == [
+        "baseline_limits.csv",
+        "baselines.csv",
         *sorted(f"case_{family}_summary.csv" for family in families()),
         "hardware_use.csv",
         "limits.csv",

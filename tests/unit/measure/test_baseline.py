@@ -8,6 +8,7 @@ import pytest
 
 from servemap.measure import baseline
 from servemap.measure.baseline import run_baseline
+from servemap.measure.baselines import tcp
 from servemap.measure.capture import run_capture
 from servemap.measure.progress import baseline_line
 from servemap.model.attempts import read_records, state, token
@@ -129,7 +130,7 @@ def test_an_answer_that_is_no_json_is_an_error_in_words(node: FakeNode, answer: 
 def test_a_failure_is_recorded_and_tried_again_but_not_for_ever(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baseline, "READY_S", 0.05)
+    monkeypatch.setattr(tcp, "READY_S", 0.05)
     node.on_spawn["tcp-serve"] = lambda argv, pid: None
     context = fake_context(node, campaign())
     record = run(context)

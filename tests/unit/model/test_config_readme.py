@@ -8,7 +8,17 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from servemap.model import campaign, cases, clients, phases, policy, server_spec, targets
+from servemap.model import (
+    baselines,
+    campaign,
+    cases,
+    clients,
+    phases,
+    policy,
+    server_spec,
+    targets,
+    transport,
+)
 from servemap.model.base import Model
 
 README = Path(__file__).parents[3] / "config/README.md"
@@ -24,7 +34,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "server.container": server_spec.Container,
     "server.container.build": server_spec.Build,
     "server.package": server_spec.Package,
-    "server.transport": server_spec.Transport,
+    "server.transport": transport.Transport,
+    "server.transport.baselines": transport.RequiredBaseline,
     "server.patches": server_spec.PatchSpec,
     "server.patches.verify": server_spec.Verify,
     "variables": campaign.Variable,
@@ -45,7 +56,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "cases.background": cases.Background,
     "cases.inject": cases.Inject,
     "clients": clients.ClientSpec,
-    "baselines": phases.BaselineSpec,
+    "baselines (kind tcp)": baselines.TcpBaseline,
+    "baselines (kind collective)": baselines.CollectiveBaseline,
+    "baselines (kind copies)": baselines.CopiesBaseline,
     "phases": phases.PhaseSpec,
     "phases.milestone": phases.Milestone,
     "phases.captures": phases.CaptureSpec,
@@ -58,6 +71,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "weights": campaign.Weights,
     "targets": targets.Target,
 }
+
+
+BASES = {cases.CaseBase, cases.LevelsCase, campaign.Chosen, baselines.BaselineBase}
 
 
 def sections() -> dict[str, dict[str, str]]:
@@ -96,7 +112,7 @@ def models(base: type[BaseModel] = Model) -> set[type[BaseModel]]:
 
 
 def test_every_model_has_a_section() -> None:
-    assert set(SECTIONS.values()) == models() - {cases.CaseBase, cases.LevelsCase, campaign.Chosen}
+    assert set(SECTIONS.values()) == models() - BASES
     assert sections().keys() == SECTIONS.keys()
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from servemap.model.phases import BaselineSpec
+from servemap.model.baselines import BaselineBase
 from servemap.prepare.needs import needs, parse_needs
 from servemap.telemetry.catalogue import catalogue
 
@@ -14,8 +14,10 @@ from servemap.telemetry.catalogue import catalogue
 def test_every_collector_and_baseline_has_an_entry() -> None:
     table = needs()
     assert set(catalogue()) <= set(table.collectors)
-    kinds = BaselineSpec.model_json_schema()["properties"]["kind"]
-    assert set(kinds.get("enum") or [kinds["const"]]) <= set(table.baselines)
+    schemas = [model.model_json_schema() for model in BaselineBase.__subclasses__()]
+    kinds = {schema["properties"]["kind"]["const"] for schema in schemas}
+    assert kinds
+    assert kinds <= set(table.baselines)
 
 
 def test_every_tool_says_how_it_is_installed() -> None:

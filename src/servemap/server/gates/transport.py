@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from servemap.model.server_spec import Container, ServerSpec, Topology, Transport
+from servemap.model.server_spec import Container, ServerSpec, Topology
+from servemap.model.transport import Transport
 from servemap.server.gates.checks import Check
 from servemap.server.gates.transport_paths import Connected, Path, connected
 
@@ -38,7 +39,8 @@ def transport_gate(
         the check, none for an engine without NCCL; and the paths and ranks as they are stored
         (`Connected.record`), None where the logs show none.
     """
-    if server.transport is None and not any(SWITCH in env for env in envs):
+    asks = server.transport is not None and server.transport.asks_paths
+    if not asks and not any(SWITCH in env for env in envs):
         return [], None
     seen = connected(logs)
     record = seen.record() if seen.paths or seen.ranks else None
@@ -58,9 +60,9 @@ def judge(
     )
     if topology.tp * topology.pp * topology.dp == 1 and not seen.paths:
         return _not_applicable("there is one card, which NCCL connects to nothing")
-    if required is None:
+    if required is None or not required.asks_paths:
         shown = f"connected: {said}" if said else "the log shows no connection of NCCL"
-        return _not_applicable(f"server.transport requires nothing; {shown}")
+        return _not_applicable(f"server.transport requires no path; {shown}")
     problems: list[Problem] = []
     notes: list[str] = []
     for found, note in (
@@ -75,7 +77,7 @@ def judge(
             NAME,
             False,
             f"{evidence}; connected: {said}" if said else evidence,
-            " ".join(_remedies([kind for kind, _ in problems], seen, envs, server.container)),
+            " ".join(remedies([kind for kind, _ in problems], seen, envs, server.container)),
         )
     evidence = "; ".join(filter(None, [said, *notes]))
     if len(notes) == _parts(required):
@@ -241,13 +243,20 @@ def remedy_table() -> list[dict[str, Any]]:
     return entries
 
 
-def _remedies(
+def remedies(
     kinds: Sequence[str],
     seen: Connected,
     envs: Sequence[Mapping[str, str]],
     container: Container | None,
 ) -> list[str]:
-    """Return what to do about problems, each thing once."""
+    """Return what to do about problems, each thing once.
+
+    Args:
+        kinds: keys `problem` of transport.yaml.
+        seen: what the logs show.
+        envs: the environment of the ranks.
+        container: that they ran in.
+    """
     values = {name: ", ".join(said) for name, said in seen.environment.items()}
     for env in envs:
         values |= env

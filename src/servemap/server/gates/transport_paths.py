@@ -68,8 +68,37 @@ class Connected:
     findings: frozenset[str]
 
     def record(self) -> dict[str, Any]:
-        """Return paths and ranks as they are stored."""
+        """Return paths and ranks as they are stored with a start."""
         return {"paths": [asdict(path) for path in self.paths], "ranks": list(self.ranks)}
+
+    def whole_record(self) -> dict[str, Any]:
+        """Return all of it as a baseline keeps it, whose log is judged later (see `restored`)."""
+        return {
+            **self.record(),
+            "silent": list(self.silent),
+            "partial": list(self.partial),
+            "environment": {name: list(values) for name, values in self.environment.items()},
+            "findings": sorted(self.findings),
+        }
+
+
+def restored(record: Mapping[str, Any]) -> Connected:
+    """Return what `whole_record` stored.
+
+    Raises:
+        KeyError, TypeError: it is no such record.
+    """
+    return Connected(
+        silent=tuple(record["silent"]),
+        partial=tuple(record["partial"]),
+        paths=tuple(
+            Path(**{**path, "devices": tuple(path["devices"]), "unnamed": tuple(path["unnamed"])})
+            for path in record["paths"]
+        ),
+        ranks=tuple(record["ranks"]),
+        environment={name: tuple(values) for name, values in record["environment"].items()},
+        findings=frozenset(record["findings"]),
+    )
 
 
 def connected(logs: Mapping[str, str]) -> Connected:

@@ -18,6 +18,7 @@ from servemap.server.launch.admit import PROBE_TIMEOUT_S
 from servemap.server.launch.diagnosis import memory_errors, why_lost
 from servemap.server.launch.ending import finish
 from servemap.server.launch.ranks import Standing, asked_to_end, standing, why_down
+from servemap.server.launch.required import require_baselines
 from servemap.server.launch.served import Served, server_pids, server_url
 from servemap.server.launch.start import start_server
 from servemap.server.not_run import NotRunError
@@ -33,7 +34,8 @@ def ensure_server(context: Context, variant: str, turn: int | None = None) -> Se
 
     Raises:
         NotRunError: the campaign was stopped or aborted, the frozen facts or the patches do not
-            hold, the variant was given up, or the server did not start or pass its gates.
+            hold, a baseline does not bear out what is required, the variant was given up, or the
+            server did not start or pass its gates.
     """
     _refuse_stopped(context)
     try:
@@ -64,6 +66,7 @@ def _own_server(context: Context, variant: str, server: ServerSpec, turn: int | 
             return _reuse(context, variant, server, ranks, boot)
         if lost is not None:
             _let_go(context, ranks, lost)
+    require_baselines(context, variant)
     _check_breaker(context, variant)
     return start_server(context, variant, server, _check_drift(context, variant))
 

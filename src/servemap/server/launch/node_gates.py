@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from servemap.model.errors import NodeError
+from servemap.model.errors import LaunchError, NodeError
 from servemap.model.server_spec import ServerSpec
 from servemap.nodes.parallel import each
 from servemap.server import freeze
@@ -57,6 +57,36 @@ def require_clean(context: Context, variant: str, server: ServerSpec) -> None:
     for node_id, check in each(nodes, clean).items():
         if check.ok is False:
             raise NotRunError("launch", check.evidence, f"node {node_id}", check.remedy)
+
+
+def require_empty(
+    context: Context, folders: Mapping[str, Sequence[str]], ports: Mapping[str, Sequence[Port]]
+) -> None:
+    """Wait until nothing holds a card or a given port of some nodes; no server of ours is there.
+
+    Args:
+        context: the campaign.
+        folders: {node: folders whose starts are ours, and are stopped}.
+        ports: {node: ports that have to be free}.
+
+    Raises:
+        LaunchError: something that is not ours holds a card or a port there.
+        NodeError: a node does not answer.
+    """
+
+    def empty(node_id: str) -> Check:
+        return wait_clean(
+            context.nodes[node_id],
+            context.node_spec(node_id),
+            [context.workdir(node_id), *folders[node_id]],
+            ports=ports.get(node_id, ()),
+            grace_s=context.policy.stop_grace_s,
+            runtimes=_runtimes(context),
+        )
+
+    for node_id, check in each(list(folders), empty).items():
+        if check.ok is False:
+            raise LaunchError(check.evidence, f"node {node_id}", check.remedy)
 
 
 def holders_on(context: Context, node_ids: Sequence[str]) -> dict[str, Holders]:

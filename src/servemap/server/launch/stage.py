@@ -15,6 +15,7 @@ from servemap.server.context import Context
 from servemap.server.events import append_event
 from servemap.server.launch import boots
 from servemap.server.launch.ensure import ensure_server
+from servemap.server.launch.required import required_baselines
 from servemap.server.launch.served import Served
 from servemap.server.locks import server_lock
 from servemap.server.not_run import NotRunError
@@ -64,6 +65,8 @@ def _record(
     now = time.time_ns()
     boot = _newest_boot(context, variant)
     gate = _gate(context, variant, served, boot)
+    baselines = [check.record() for check in required_baselines(context, variant)]
+    gate["checks"] = [*baselines, *gate["checks"]]
     diagnosis = gate.pop("diagnosis", {})
     status = "ok" if served else ("failed" if cause in attempts.CAUSES_THAT_COUNT else "not_run")
     return {
@@ -108,7 +111,7 @@ def _gate(
         return {"checks": served.checks if served else []}
     folder = boots.boot_dir(context.run_dir, variant, boot_id)
     gate = attempts.read_json(folder / "gate.json") or {}
-    return {key: value for key, value in gate.items() if key != "schema"} or {"checks": []}
+    return {"checks": [], **{key: value for key, value in gate.items() if key != "schema"}}
 
 
 def _log_tail(context: Context, variant: str, boot: boots.Boot | None) -> list[str]:

@@ -166,10 +166,10 @@ def test_within_one_node_the_network_may_stand_in_for_shared_memory() -> None:
     [
         ({"n1": "INFO: gloo\n"}, WANTED, 1, "n/a: there is one card, "
                                             "which NCCL connects to nothing"),
-        ({"n1": "INFO: gloo\n"}, None, 2, "n/a: server.transport requires nothing; "
+        ({"n1": "INFO: gloo\n"}, None, 2, "n/a: server.transport requires no path; "
                                           "the log shows no connection of NCCL"),
         ({"n1": "a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"}, None, 2,
-         "n/a: server.transport requires nothing; "
+         "n/a: server.transport requires no path; "
          "connected: within nodes P2P/IPC (1 connections, n1)"),
         ({"n1": "x\n"}, {"inter": "NET/IB"}, 2, "n/a: between nodes: the server has one node"),
     ],
@@ -261,7 +261,7 @@ def test_what_hides_the_log_is_named(env: dict[str, str], remedy: str) -> None:
 def test_every_remedy_is_whole_and_can_be_given() -> None:
     conditions = {"variable", "finding", "container"}
     kinds = {entry["problem"] for entry in remedy_table()}
-    assert kinds == {"socket", "inter", "gdr", "hca", "p2p", "shown"}
+    assert kinds == {"socket", "inter", "gdr", "hca", "p2p", "shown", "slow-inter", "slow-intra"}
     for entry in remedy_table():
         assert entry["source"].startswith("https://")
         assert len(conditions & {*entry}) <= 1
@@ -419,7 +419,7 @@ def test_recorded_logs_with_what_fits_and_what_does_not(
 def test_recorded_logs_without_a_connection_show_nothing(file: str) -> None:
     """They name networks and devices (OFI, eight HCAs); nothing was connected over them."""
     logs = sample_logs(FOLDER + file, 2)
-    assert gate(logs, None).evidence.startswith("n/a: server.transport requires nothing")
+    assert gate(logs, None).evidence.startswith("n/a: server.transport requires no path")
     for required in ({"inter": "NET/IB"}, {"inter": "NET/OFI"}, {"gdr": True}, {"intra": "P2P"}):
         check = gate(logs, required)
         assert check.ok is False and check.evidence.startswith("not shown: the log of n1")

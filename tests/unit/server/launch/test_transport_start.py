@@ -78,7 +78,7 @@ def test_without_a_requirement_the_paths_are_recorded_all_the_same() -> None:
     ensure_server(found, "baseline")
     gate = gate_file(found)
     assert check_of(gate)["ok"] is None
-    assert check_of(gate)["evidence"].startswith("n/a: server.transport requires nothing")
+    assert check_of(gate)["evidence"].startswith("n/a: server.transport requires no path")
     assert gate["transport"]["paths"][0]["path"] == "SHM/direct"
 
 

@@ -1,0 +1,1 @@
+"""Communication baselines by kind; `servemap.measure.baseline` makes their records."""

@@ -1,0 +1,53 @@
+"""Ranks of NCCL beside frozen facts."""
+
+import pytest
+
+from servemap.analysis.communication.ranks import pci_address, rank_places
+
+TOPOLOGY = (
+    "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+    "GPU0\t X \tNV18\t0-47\t0\t\tN/A\nGPU1\tNV18\t X \t48-95\t1\t\tN/A\n"
+)
+QUERY = "Attached GPUs : 2\nGPU 00000000:17:00.0\n    Product Name : H\nGPU 00000000:65:00.0\n"
+FACTS = {
+    "n1": {
+        "accelerators": {
+            "tools": {
+                "nvidia-smi -q": {"stdout": QUERY},
+                "nvidia-smi topo -m": {"stdout": TOPOLOGY},
+            }
+        },
+        "nics": {"rdma": {"mlx5_0": {"numa_node": 1}}},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "address"),
+    [
+        ("17000", "0000:17:00"),
+        ("1e0", "0000:00:1e"),
+        ("0000:2d:00.0", "0000:2d:00"),
+        ("00000000:2D:00.0", "0000:2d:00"),
+        ("0x10000a1f3", "1000:0a:1f"),
+        ("no bus", None),
+        (None, None),
+    ],
+)
+def test_the_address_of_a_card_however_it_is_written(written: str, address: str) -> None:
+    assert pci_address(written) == address
+
+
+def test_a_rank_has_the_cards_index_numa_node_and_that_of_its_network_device() -> None:
+    rank = {"node": "n1", "rank": 3, "gpu": 0, "bus_id": "65000", "nics": ["mlx5_0", "mlx5_9"]}
+    assert rank_places([rank], FACTS) == [
+        {"node": "n1", "rank": 3, "gpu": 1, "bus_id": "0000:65:00", "numa_node": 1,
+         "nics": [{"name": "mlx5_0", "numa_node": 1}, {"name": "mlx5_9", "numa_node": None}]}
+    ]  # fmt: skip
+
+
+def test_what_the_facts_do_not_say_is_missing() -> None:
+    rank = {"node": "n9", "rank": 0, "gpu": 0, "bus_id": "65000", "nics": []}
+    (place,) = rank_places([rank], FACTS)
+    assert (place["gpu"], place["bus_id"], place["numa_node"]) == (0, "0000:65:00", None)
+    assert rank_places([{**rank, "node": "n1", "bus_id": None}], FACTS)[0]["numa_node"] is None
