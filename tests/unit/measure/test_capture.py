@@ -1,5 +1,6 @@
 """Captures against a made-up server and client: what is recorded, and what is never measured."""
 
+import gzip
 import hashlib
 import json
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from servemap.measure import capture, capture_files
+from servemap.measure import capture_files, capture_take
 from servemap.measure import case as measuring
 from servemap.measure.capture import run_capture
 from servemap.measure.case import run_case
@@ -64,8 +65,12 @@ class Node(FakeNode):
         self.specs: list[dict[str, Any]] = []
         self.folder = Path()
 
+    def trace(self, name: str) -> bytes:
+        text = json.dumps({"traceEvents": [], "name": name, "capture": len(self.specs)}).encode()
+        return gzip.compress(text) if name.endswith(".gz") else text
+
     def run(self, argv: Sequence[str], **more: Any) -> Completed:
-        really = argv[0] in ("find", "rm")
+        really = argv[0] in ("find", "rm", "df", "mkdir", "chmod")
         return LocalNode.run(self, argv, **more) if really else super().run(argv, **more)
 
     def bench(self, argv: list[str], process: ProcessId) -> None:
@@ -73,7 +78,7 @@ class Node(FakeNode):
         self.specs.append(spec)
         self.folder.mkdir(parents=True)
         for name in self.traces:
-            (self.folder / name).write_text(f"{name} of {len(self.specs)}")
+            (self.folder / name).write_bytes(self.trace(name))
         out = Path(argv[argv.index("--out") + 1])
         (out / "client.json").write_text(json.dumps({**self.record, "load_id": spec["load_id"]}))
         self.living.discard(process)
@@ -83,10 +88,10 @@ class Node(FakeNode):
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(capture, "PAUSE_S", 0.0)
-    monkeypatch.setattr(capture, "server_down", lambda *_: None)
-    monkeypatch.setattr(capture, "server_down_for_sure", lambda *_: None)
-    monkeypatch.setattr(capture, "ensure_server", lambda *_: SERVED)
+    monkeypatch.setattr(capture_take, "PAUSE_S", 0.0)
+    monkeypatch.setattr(capture_take, "server_down", lambda *_: None)
+    monkeypatch.setattr(capture_take, "server_down_for_sure", lambda *_: None)
+    monkeypatch.setattr(capture_take, "ensure_server", lambda *_: SERVED)
     return Node()
 
 
@@ -104,7 +109,7 @@ def vllm(node: Node, **server: Any) -> Context:
 
 def taken(context: Context, case: str = "c") -> dict[str, Any]:
     output = context.run_dir / f"captures/baseline/{case}/capture.json"
-    record = run_capture(context, "baseline", case, output)
+    record = run_capture(context, "baseline", case, 1, output)
     assert json.loads(output.read_text()) == record
     return record
 
@@ -153,7 +158,7 @@ def test_when_the_profile_begins(node: Node) -> None:
     assert [one["name"] for one in mixed["segments"]] == ["injected"]
     assert mixed["profile"]["segment"] == "injected"
     assert decode["profile"]["start"] == "/start_profile"
-    assert decode["profile"]["body"] == {"max_iterations": 6}
+    assert decode["profile"]["body"]["max_iterations"] == 6
     assert decode["profile"]["stop_always"], "vLLM refuses the next start otherwise"
     assert decode["warmup"] is not None
 
@@ -162,6 +167,7 @@ def test_a_rank_without_a_trace_fails_the_capture(node: Node) -> None:
     node.traces = node.traces[1:]
     record = taken(vllm(node))
     assert (record["status"], record["reasons"]) == ("failed", ["1 of 2 ranks left a trace"])
+    assert record["cause"] is None, "the next command takes it once more"
     assert capture_line(record) == "capture baseline/c: failed: 1 of 2 ranks left a trace"
 
 
@@ -187,7 +193,7 @@ def test_what_goes_wrong_is_recorded_and_not_raised(
     def refuse(*_: Any) -> Served:
         raise error
 
-    monkeypatch.setattr(capture, "ensure_server", refuse)
+    monkeypatch.setattr(capture_take, "ensure_server", refuse)
     record = taken(vllm(node))
     assert record["status"] == status
     assert str(error) in record["reasons"]
@@ -197,7 +203,6 @@ def test_what_goes_wrong_is_recorded_and_not_raised(
     ("server", "reason"),
     [
         ({"engine": "llamacpp", "topology": {}}, "llama.cpp is not built on PyTorch"),
-        ({"container": {"image": "vllm:1", "runtime": "docker"}}, "servers in containers"),
     ],
 )
 def test_servers_of_which_no_capture_can_be_taken(
@@ -241,10 +246,3 @@ def test_only_files_that_look_like_traces_are_counted() -> None:
     assert capture_files.traces(sizes) == ["n:/a.json", "n:/b.trace.json.gz"]
 
 
-def test_a_server_that_is_attached_to_is_never_profiled(node: Node) -> None:
-    phase = {"id": "phase1", "captures": [{"case": "c"}]}
-    server = {"engine": "vllm", "attach": "http://127.0.0.1:1"}
-    keys: dict[str, Any] = {"variants": [{"id": "baseline"}], "variables": [], "phases": [phase]}
-    record = taken(fake_context(node, campaign(server=server, **keys)))
-    assert record["status"] == "not_available"
-    assert "attached to" in record["reasons"][0]
