@@ -34,7 +34,7 @@ from servemap.server.hold.manifest import write_manifest
 from servemap.server.launch.process import Running
 from servemap.server.launch.served import Served
 from servemap.server.not_run import NotRunError
-from tests.fakes import FakeNode, campaign, fake_context
+from tests.fakes import FakeNode, FarNode, campaign, fake_context, two_nodes
 
 SERVED = Served("http://127.0.0.1:1", "f" * 64, "boot-1", "vllm", "fake 1", {}, False)
 CASES = [
@@ -75,6 +75,8 @@ class Node(FakeNode):
         self.traces = ["rank0.pt.trace.json.gz", "rank1.pt.trace.json.gz", "profiler_out_0.txt"]
         self.named: list[str] = []
         """Traces whose names begin as the capture asks, where the engine does that."""
+        self.elsewhere: dict[Path, str] = {}
+        """Such a trace by the folder of another node that it lies in."""
         self.record: dict[str, Any] = RECORD
         self.specs: list[dict[str, Any]] = []
         self.folder = Path()
@@ -94,6 +96,9 @@ class Node(FakeNode):
         asked = spec["profile"]["body"].get("profile_prefix")
         for name in [*self.traces, *(f"{asked}_{name}" for name in self.named)]:
             (self.folder / name).write_bytes(self.trace(name))
+        for folder, name in self.elsewhere.items():
+            folder.mkdir(parents=True)
+            (folder / f"{asked}_{name}").write_bytes(self.trace(name))
         out = Path(argv[argv.index("--out") + 1])
         (out / "client.json").write_text(json.dumps({**self.record, "load_id": spec["load_id"]}))
         self.living.discard(process)
@@ -318,6 +323,27 @@ def test_declared_ranks_alone_are_kept(node: Node) -> None:
     assert (record["status"], record["reasons"], record["ranks"]) == ("ok", [], 2)
     came = [name.partition("_")[2][:5] for name in record["files"] if name.startswith("n1/")]
     assert came == ["rank0", "rank3"]
+
+
+def test_the_traces_of_each_node_come_from_it(node: Node, tmp_path: Path) -> None:
+    """The second node's files are not ours: they are fetched, and removed where they were."""
+    far = FarNode("n2", tmp_path / "far")
+    phase = {"id": "phase1", "captures": [{"case": "c", "num_steps": 6}]}
+    two = two_nodes(engine="vllm", topology={"tp": 2})
+    context = fake_context(node, {**two, "phases": [phase]})
+    context.nodes["n2"] = far
+    node.folder = Path(context.workdir("n1")) / "servemap-profiles"
+    folder = Path(context.workdir("n2")) / "servemap-profiles"
+    node.traces, node.named = [], ["rank0.17.pt.trace.json.gz"]
+    node.elsewhere = {folder: "rank1.17.pt.trace.json.gz"}
+    record = taken(context)
+    assert (record["status"], record["reasons"]) == ("ok", [])
+    came = {name.partition("/")[0]: name[-26:] for name in record["files"] if "_rank" in name}
+    assert came == {"n1": "_rank0.17.pt.trace.json.gz", "n2": "_rank1.17.pt.trace.json.gz"}
+    assert not folder.exists()
+    node.elsewhere = {}
+    record = taken(context, token=2)
+    assert record["reasons"][0] == "1 of 2 ranks left a trace"
 
 
 def test_traces_that_are_too_big_are_not_fetched(node: Node) -> None:
