@@ -3,8 +3,10 @@
 What the engine itself does is `simulated` (`tests/e2e/kineto_server.py`).
 """
 
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from servemap.server.launch.ranks import standing
 from tests.e2e.kineto_server import install
 from tests.e2e.started import begun
 from tests.fakes import campaign
+from tests.parts import need
 from tests.workflow.harness import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -40,7 +43,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture_take, "PAUSE_S", 0.1)
 
 
-def standin(tmp_path: Path, **env: str) -> Context:
+def standin(tmp_path: Path, cwd: Path | None = None, **env: str) -> Context:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     server = {
@@ -49,6 +52,7 @@ def standin(tmp_path: Path, **env: str) -> Context:
         "python": sys.executable,
         "package": {"name": "vllm", "root": str(install(tmp_path / "engine"))},
         "topology": {"tp": 2},
+        "cwd": None if cwd is None else str(cwd),
         "env": env,
     }
     return load_context(
@@ -157,3 +161,24 @@ def test_a_server_that_died_in_a_capture_is_replaced_for_the_next_try(tmp_path: 
         first, second = boots.read_boots(context.run_dir, "baseline.profiled")
         assert (first.status, second.status) == ("died", "ready")
         ensure_server(context, "baseline")
+
+
+def test_a_disk_that_is_full_where_traces_are_written(tmp_path: Path) -> None:
+    need("mount")
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)], check=True)
+    try:
+        context = standin(tmp_path, small)
+        with begun(context):
+            with suppress(OSError), (small / "others").open("wb", buffering=0) as handle:
+                while True:
+                    handle.write(bytes(512))
+            record = captured(context)
+            assert record["status"] == "failed"
+            assert record["reasons"][0] == "0 of 2 ranks left a trace"
+            assert f"the disk of node n1 is full: 0 KiB are left for {small}" in record["reasons"]
+            assert [path.name for path in small.iterdir()] == ["others"]
+            assert measured(context)["status"] == "ok"
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

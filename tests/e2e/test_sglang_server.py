@@ -27,7 +27,7 @@ CASES = [
 ]
 CAPTURES = [
     {"case": "decode", "num_steps": 5},
-    {"case": "prefill", "num_steps": 3},
+    {"case": "prefill", "num_steps": 3, "stage": "prefill"},
     {"case": "staged", "num_steps": 4, "stage": "decode"},
 ]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -16,13 +16,14 @@ def cause(client: dict[str, Any]) -> str | None:
     return "profiler" if refused in NO_SUCH_CALL else None
 
 
-def reasons(client: dict[str, Any], came: int, wanted: int, engine: str) -> list[str]:
+def reasons(client: dict[str, Any], came: int, wanted: int, ranks: int, engine: str) -> list[str]:
     """Return how the load and the profile failed, as far as the client and the files tell.
 
     Args:
         client: the client's record; empty where it left none.
         came: the traces that were found.
         wanted: how many there should be.
+        ranks: how many ranks the server has: where their files do not name them, all are kept.
         engine: its name.
     """
     profile = mapping(client.get("profile"))
@@ -38,8 +39,8 @@ def reasons(client: dict[str, Any], came: int, wanted: int, engine: str) -> list
         if profile and not profile.get("whole"):
             found.append("the steps that were asked for did not end within the load")
         found += [str(said) for said in [profile.get("stop_error")] if said]
-    elif came > wanted:
-        found.append(f"{came} traces of {wanted} ranks: one is of another profile")
+    elif came > ranks:
+        found.append(f"{came} traces of {ranks} ranks: one is of another profile")
     return found
 
 

@@ -118,9 +118,14 @@ class _Capture:
         return list(dict.fromkeys([plan.head, *self.nodes, plan.load_node]))
 
     @cached_property
+    def all_ranks(self) -> int:
+        """How many traces there are."""
+        return PROFILERS[self.server.engine].ranks(self.server)
+
+    @cached_property
     def wanted(self) -> int:
-        """How many traces there must be."""
-        return len(self.ranks or range(PROFILERS[self.server.engine].ranks(self.server)))
+        """How many of them there must be."""
+        return len(self.ranks or range(self.all_ranks))
 
     def take(self, served: Served) -> dict[str, Any]:
         load_id = self.asked.name
@@ -139,7 +144,7 @@ class _Capture:
         reasons = [
             *([early] if early else []),
             *trouble,
-            *said.reasons(client, len(found), self.wanted, self.server.engine),
+            *said.reasons(client, len(found), self.wanted, self.all_ranks, self.server.engine),
         ]
         if reasons:
             reasons += full_disks(self.context, self.nodes, self._above_traces)

@@ -325,6 +325,14 @@ def test_declared_ranks_alone_are_kept(node: Node) -> None:
     assert came == ["rank0", "rank3"]
 
 
+def test_of_files_that_do_not_name_their_rank_all_are_kept(node: Node) -> None:
+    """As older versions of vLLM write them."""
+    node.traces = [f"host_{pid}.17.pt.trace.json.gz" for pid in range(4)]
+    record = taken(vllm(node, captures={"ranks": [0, 3]}, topology={"tp": 4}))
+    assert (record["status"], record["reasons"]) == ("ok", [])
+    assert sum(name.startswith("n1/") for name in record["files"]) == 4
+
+
 def test_the_traces_of_each_node_come_from_it(node: Node, tmp_path: Path) -> None:
     """The second node's files are not ours: they are fetched, and removed where they were."""
     far = FarNode("n2", tmp_path / "far")
