@@ -5,11 +5,12 @@ What the engine itself does is `simulated` (`tests/e2e/kineto_server.py`).
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from servemap.analysis.captures import analyse_capture
@@ -24,7 +25,7 @@ from servemap.server.launch import boots
 from servemap.server.launch.ensure import ensure_server
 from servemap.server.launch.ranks import standing
 from tests.e2e.kineto_server import install
-from tests.e2e.started import begun
+from tests.e2e.started import begun, marked
 from tests.fakes import campaign
 from tests.parts import need
 from tests.workflow.harness import free_port
@@ -161,6 +162,22 @@ def test_a_server_that_died_in_a_capture_is_replaced_for_the_next_try(tmp_path: 
         first, second = boots.read_boots(context.run_dir, "baseline.profiled")
         assert (first.status, second.status) == ("died", "ready")
         ensure_server(context, "baseline")
+
+
+@pytest.mark.parametrize("after", [measured, captured])
+def test_a_server_that_dies_after_its_capture_ends_no_campaign(
+    context: Context, after: Callable[[Context], dict[str, Any]]
+) -> None:
+    """`on_unhealthy` is `abort`, which is about servers that give results."""
+    assert captured(context)["status"] == "ok"
+    (boot,) = boots.read_boots(context.run_dir, "baseline.profiled")
+    for one in marked({boot.boot_id}):
+        if "api_server" in " ".join(one.cmdline()) and "supervise" not in one.cmdline():
+            one.kill()
+            psutil.wait_procs([one])
+    record = after(context)
+    assert (record["status"], record["reasons"]) == ("ok", [])
+    assert boots.read_boots(context.run_dir, "baseline.profiled")[0].status == "died"
 
 
 def test_a_disk_that_is_full_where_traces_are_written(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from tests.e2e.talks import TALKS, check_flush, talked, talking
 __all__ = ["here", "model"]
 EMPTIED = TALKS[-1]
 CASES = [
-    {"id": "decode", "isl": 64, "osl": 256, "concurrency": 2, "num_prompts": 4},
+    # Long enough that no prefill comes into the steps, however slow the machine is just then.
+    {"id": "decode", "isl": 64, "osl": 1500, "concurrency": 2, "num_prompts": 4},
     {"id": "prefill", "isl": 256, "osl": 1, "concurrency": 1, "num_prompts": 4},
-    {"id": "staged", "isl": 64, "osl": 32, "concurrency": 2, "num_prompts": 4},
+    {"id": "staged", "isl": 64, "osl": 1500, "concurrency": 2, "num_prompts": 4},
 ]
 CAPTURES = [
     {"case": "decode", "num_steps": 5},

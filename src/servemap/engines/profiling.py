@@ -8,8 +8,9 @@ front end's own trace would go on from start to stop, so it is left out. SGLang 
 takes folder and steps with the call; its start for captures is told apart by the folder in its
 environment. Its `start_step` counts from the server's birth and is never less than the next step
 (`max(start_step, steps so far + 1)`): 1 is the next one, so that the profile holds whole steps
-without anybody reading the counter, which no endpoint tells. By stage it goes on by itself from the
-first step of each stage, and ends the trace of one where the other begins.
+without anybody reading the counter, which no endpoint tells. By stage it begins by
+itself with the first step of each stage; where the other stage comes in between, that trace holds
+fewer steps.
 """
 
 import json
