@@ -1,6 +1,7 @@
 """The traces of a capture: on their nodes, as they grow, chosen, and brought here."""
 
 import gzip
+import re
 import shutil
 import zlib
 from pathlib import Path
@@ -15,6 +16,8 @@ from servemap.nodes.base import Node
 LIST_S = 30.0
 TRACES = (".json", ".json.gz", ".json.zst")
 PIECE_BYTES = 1 << 20
+NAMED = re.compile(r"([0-9a-f]{32})[-_]")
+"""How the name of a file begins where the engine took it from the capture."""
 
 Sizes = dict[str, int]
 """Bytes by absolute path; of several nodes, by `NODE:PATH`."""
@@ -42,7 +45,7 @@ def chosen(
     of the other stage, where one was asked for; and those of ranks that are not to be kept. Whose
     rank is not told by its name is kept.
     """
-    found = traces(sizes)
+    found = [path for path in traces(sizes) if not _of_another(Path(path).name, asked.name)]
     own = [path for path in found if Path(path).name.startswith(asked.name)]
     found = own or found
     others = [end for stage, end in profiler.stages.items() if asked.stage not in (None, stage)]
@@ -50,6 +53,12 @@ def chosen(
     if ranks is None:
         return found
     return [path for path in found if profiler.rank_of(Path(path).name, server) in (None, *ranks)]
+
+
+def _of_another(name: str, own: str) -> bool:
+    """Whether a file is named after another capture, whose profile may end in this one's load."""
+    named = NAMED.match(name)
+    return named is not None and named[1] != own
 
 
 def whole(path: Path) -> bool:

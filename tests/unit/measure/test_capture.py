@@ -309,6 +309,15 @@ def test_the_traces_of_another_profile_are_left_out(node: Node) -> None:
     assert all(name.startswith(f"n1/{record['load']['id']}_rank") for name in came)
 
 
+def test_the_trace_of_another_capture_never_stands_for_ones_own(node: Node) -> None:
+    """SGLang's other stage of the capture before begins in this one's warm-up."""
+    other = "0123456789abcdef" * 2
+    node.traces = [f"{other}_rank{rank}.16.pt.trace.json.gz" for rank in (0, 1)]
+    record = taken(vllm(node))
+    assert record["reasons"][0] == "0 of 2 ranks left a trace"
+    assert not any("trace" in name for name in record["files"])
+
+
 def test_more_traces_than_ranks_where_none_is_named_fail_the_capture(node: Node) -> None:
     node.traces = ["a.json", "b.json", "c.json"]
     record = taken(vllm(node))
