@@ -27,6 +27,7 @@ from servemap.analysis.verify import damaged_files
 from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
 from servemap.measure import status as state
+from servemap.measure.capture_status import planned_captures
 from servemap.measure.ending import still_running
 from servemap.measure.load import warmup_note
 from servemap.measure.setup import load_context
@@ -114,10 +115,14 @@ def plan(
     items = context.plan.items(*phases)
     launches = {name: state.planned_launch(context, name) for name in items.variants}
     nodes = {name: context.plan.nodes_of(name) for name in items.variants}
+    captures = planned_captures(context, *phases)
     print(cli_show.plan_table(rows))
     print()
+    if captures:
+        print(cli_show.capture_table(captures))
+        print()
     policy = context.policy
-    print(cli_show.plan_summary(items, rows, launches, nodes, policy.order))
+    print(cli_show.plan_summary(items, rows, launches, nodes, policy.order, captures))
     for name in items.baselines:
         baseline = context.plan.baselines[name]
         if isinstance(baseline, CollectiveBaseline):

@@ -1,12 +1,13 @@
 """Tables and lines that the command `servemap` prints: pure functions, data in, text out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
 from tabulate import tabulate
 
 from servemap.analysis.replay import in_order, planned_reuse
+from servemap.measure.capture_status import PlannedCapture, first_of_starts
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.attempts import State
 from servemap.model.baselines import CollectiveBaseline
@@ -23,6 +24,10 @@ WORDS: dict[State, str] = {
     "damaged": "damaged, is measured again",
     "changed": "changed, is measured again",
     "missing": "missing",
+}
+CAPTURE_WORDS: dict[State, str] = {
+    "damaged": "damaged, is taken again",
+    "changed": "changed, is taken again",
 }
 INVALID = "done, but invalid (measure again with -f)"
 
@@ -55,12 +60,49 @@ def plan_table(rows: Iterable[PlannedRepeat]) -> str:
                 row.repeat,
                 INVALID if row.invalid else WORDS[row.state],
                 row.attempts,
-                duration(row.expected_s) + ("" if row.measured else " (guess)"),
+                _expected(row),
             ]
             for row in rows
         ],
         headers=["variant", "case", "repeat", "state", "attempts", "expected"],
         tablefmt="simple",
+    )
+
+
+def capture_table(captures: Iterable[PlannedCapture]) -> str:
+    """Return one line for every planned capture."""
+    return tabulate(
+        [
+            [
+                one.variant,
+                one.case,
+                one.steps,
+                one.missing or CAPTURE_WORDS.get(one.state, WORDS[one.state]),
+                one.tries,
+                "" if one.missing else _expected(one),
+            ]
+            for one in captures
+        ],
+        headers=["capture of", "case", "steps", "state", "tries", "expected"],
+        tablefmt="simple",
+    )
+
+
+def _expected(one: PlannedRepeat | PlannedCapture) -> str:
+    return duration(one.expected_s) + ("" if one.measured else " (guess)")
+
+
+def _captures_line(captures: list[PlannedCapture]) -> str:
+    if not captures:
+        return "captures: none"
+    todo = [one for one in captures if one.runs]
+    none = sum(one.missing is not None for one in captures)
+    starts = len(first_of_starts(captures))
+    return (
+        f"captures: {len(captures)} planned, {len(captures) - len(todo) - none} need nothing, "
+        + (f"{none} not available, " if none else "")
+        + f"{len(todo)} to take"
+        + (f" with {starts} server start{'s' if starts > 1 else ''} of their own" if starts else "")
     )
 
 
@@ -70,8 +112,9 @@ def plan_summary(
     launches: dict[str, PlannedLaunch],
     nodes: dict[str, list[str]],
     order: Order = "interleaved",
+    captures: Sequence[PlannedCapture] = (),
 ) -> str:
-    """Return what an execution would do: launches, repeats, nodes, expected time."""
+    """Return what an execution would do: launches, repeats, captures, nodes, expected time."""
     todo = [row for row in rows if row.runs]
     waiting = {row.variant for row in todo}
     started = [
@@ -88,6 +131,8 @@ def plan_summary(
         for name in started
     }
     seconds += sum(launches[name].expected_s * count for name, count in starts_of.items())
+    seconds += sum(one.expected_s for one in captures if one.runs)
+    seconds += sum(one.start_s for one in first_of_starts(captures))
     guessed = sum(not row.measured for row in todo)
     attached = bool(launches) and all(launch.attached for launch in launches.values())
     starts = "" if attached else f" with {sum(starts_of.values())} server starts"
@@ -95,7 +140,7 @@ def plan_summary(
     invalid_text = f" ({invalid} of them invalid)" if invalid else ""
     lines = [
         f"baselines: {', '.join(items.baselines) or 'none'}",
-        f"captures: {len(items.captures)}",
+        _captures_line(list(captures)),
         *(
             f"variant {name}: attached, never started"
             if launches[name].attached

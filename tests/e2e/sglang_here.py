@@ -44,8 +44,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     shutil.rmtree(temporary)
 
 
-def sglang(model: Path, *, cases: Sequence[dict[str, Any]] = (), **server: Any) -> Context:
+def sglang(
+    model: Path,
+    *,
+    cases: Sequence[dict[str, Any]] = (),
+    captures: Sequence[dict[str, Any]] = (),
+    **server: Any,
+) -> Context:
     """A campaign of one variant and one small case, and those of `cases`."""
+    phase = {"id": "phase1", "cases": [case["id"] for case in (CASE, *cases)]}
     spec = {
         "engine": "sglang",
         "port": free_port(),
@@ -62,7 +69,7 @@ def sglang(model: Path, *, cases: Sequence[dict[str, Any]] = (), **server: Any) 
             variables=[],
             variants=[{"id": "baseline"}],
             cases=[CASE, *cases],
-            phases=[{"id": "phase1", "cases": [case["id"] for case in (CASE, *cases)]}],
+            phases=[{**phase, "captures": list(captures)}],
             policy={"stop_grace_s": 15, "start_timeout_s": 300, "on_unhealthy": "relaunch"},
         )
     )

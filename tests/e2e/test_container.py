@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from servemap.engines.embedded.tiny_model import install
+from servemap.engines.profiling import FOLDER
+from servemap.measure.capture import run_capture
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
 from servemap.measure.setup import load_context
@@ -32,7 +34,9 @@ from servemap.server.launch import process
 from servemap.server.launch.ending import stop_server
 from servemap.server.launch.patch_stage import unpatch
 from servemap.server.launch.stage import launch_variant
+from tests.e2e.kineto_server import install as install_vllm
 from tests.e2e.podman import IMAGE, Podman, host_mounts
+from tests.fakes import campaign
 from tests.parts import need
 
 pytestmark = pytest.mark.e2e
@@ -174,6 +178,60 @@ def test_start_gate_case_logs_stop(context: Context, podman: Podman, tmp_path: P
     assert (state["exit"]["code"], state["exit"]["reason"]) == (0, "stopped")
     assert not state["exit"].keys() & {"left", "containers_left"}
     assert not is_alive(state["server"]["pid"], state["server"]["start"])
+
+
+def test_a_capture_comes_out_of_the_container(
+    tmp_path: Path, podman: Podman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is a stand-in (`kineto_server`); where its traces go is podman's doing."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("SERVEMAP_LEASE_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    engine = install_vllm(tmp_path / "engine")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    context = load_context(
+        campaign(
+            model={"name": "tiny", "path": "model", "context": 2048, "vocab": [300, 1000]},
+            server={
+                "engine": "vllm",
+                "port": free_port(),
+                "python": sys.executable,
+                "package": {"name": "vllm", "root": str(engine)},
+                "topology": {"tp": 2},
+                "container": {
+                    "image": IMAGE,
+                    "runtime": "podman",
+                    "mounts": [*host_mounts(), f"{engine}:{engine}:ro"],
+                    "model_path": "/inside",
+                    "args": ["--ulimit=host"],
+                },
+            },
+            variables=[],
+            variants=[{"id": "baseline"}],
+            cases=[{"id": "c", "isl": 64, "osl": 32, "concurrency": 2, "num_prompts": 4}],
+            phases=[{"id": "phase1", "captures": [{"case": "c", "num_steps": 5}]}],
+            policy={"lease_ttl_s": 60, "start_timeout_s": 30, "stop_grace_s": 3},
+        )
+    )
+    context.run_dir.mkdir(parents=True)
+    (context.run_dir / ".session.json").write_text('{"session": "s"}')
+    folder = context.run_dir / "captures/baseline/c"
+    try:
+        # The second one is of the same start: the folder is emptied, since it is a mount.
+        for token in (1, 2):
+            record = run_capture(context, "baseline", "c", token, folder / "capture.json")
+            assert (record["status"], record["reasons"]) == ("ok", [])
+            traces = [name for name in record["files"] if name.startswith("n1/")]
+            ids = {name.removeprefix("n1/").partition("_")[0] for name in traces}
+            assert (len(traces), ids) == (2, {record["load"]["id"]})
+        assert record["server"]["reused"]
+        (container,) = podman.containers()
+        said = podman("inspect", "--format", "{{.Mounts}}", container)
+        assert f"{context.workdir('n1')}/{FOLDER} /{FOLDER}" in said
+        assert list(Path(context.workdir("n1"), FOLDER).iterdir()) == []
+    finally:
+        stop_server(context, "the test is over")
 
 
 def test_a_patch_is_seen_in_the_process_inside(

@@ -1,7 +1,8 @@
 """Captures: a profile of a few engine steps bound to one case, apart from measured results.
 
 INPUTS:  server/VARIANT/launch.json; of `analyse` the capture.json, whose traces lie beside it
-OUTPUTS: captures/VARIANT/CASE/capture.json, and from its traces analysis.json
+OUTPUTS: captures/VARIANT/CASE/capture.json, and from its traces analysis.json (the record of every
+         try is kept below captures/raw)
 """
 
 
@@ -20,6 +21,7 @@ rule capture:
         server=1,
     params:
         spec=capture_spec,
+        token=capture_token,
     script:
         "../scripts/capture.py"
 

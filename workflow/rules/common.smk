@@ -11,6 +11,7 @@ from snakemake.utils import validate
 from servemap.measure.profiled import why_unavailable
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_records, token
+from servemap.model.captures import capture_records
 from servemap.model.canon import canonical_json
 from servemap.model.derived import analysis_token, derived_token
 from servemap.model.code_digest import code_digest
@@ -178,6 +179,13 @@ def calibrate_token(wildcards):
         calibration_history(RUN), CONTEXT.run_dir / "calibration.json"
     )
     return token(records, PLAN.spec_sha256("calibrate"), CONTEXT.policy.max_attempts)
+
+
+@planned
+def capture_token(wildcards):
+    records = capture_records(RUN, wildcards.variant, wildcards.case)
+    sha256 = PLAN.spec_sha256("capture", wildcards.variant, wildcards.case)
+    return token(records, sha256, CONTEXT.policy.max_attempts)
 
 
 @planned

@@ -11,5 +11,7 @@ if __name__ == "__main__":
     with rule_script(Path(snakemake.log[0])):
         variant, case = snakemake.wildcards.variant, snakemake.wildcards.case
         context = load_context(snakemake.config)
-        record = run_capture(context, variant, case, Path(snakemake.output[0]))
+        record = run_capture(
+            context, variant, case, snakemake.params.token, Path(snakemake.output[0])
+        )
         say(capture_line(record))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from servemap.engines.base import Endpoints
-from servemap.engines.profiling import Profiler
+from servemap.engines.profiling import Asked, Profiler
 from servemap.measure.load import flush_path, load_spec
 
 LONGEST_S = 60.0
@@ -23,7 +23,7 @@ def capture_spec(
     load_id: str,
     seed: str,
     profiler: Profiler,
-    steps: int,
+    asked: Asked,
     replay: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the load client's spec of a capture.
@@ -41,7 +41,7 @@ def capture_spec(
         load_id: what the client repeats in its record.
         seed: decides the prompts.
         profiler: the engine's.
-        steps: how many are asked for.
+        asked: the profile.
         replay: the stream of a replay case.
     """
     own = {key: value for key, value in case.items() if key != "client"}
@@ -67,8 +67,9 @@ def capture_spec(
             "after_s": case["inject"]["after_s"] if mixed else BEGUN_S,
             "settled": not mixed and case.get("osl") != 1,
             "start": (endpoints.profile_start or "").removeprefix(url),
-            "body": profiler.body(steps),
+            "body": profiler.body(asked),
             "stop": (endpoints.profile_stop or "").removeprefix(url),
-            "stop_always": profiler.stop_always,
+            # By stage it may be at the other one when that which was asked for is there.
+            "stop_always": profiler.stop_always or asked.stage is not None,
         },
     }

@@ -134,14 +134,17 @@ def undisturbed(_raw: Path, _facts: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def full_disks(context: Context, names: Collection[str]) -> list[str]:
+def full_disks(
+    context: Context, names: Collection[str], place: Callable[[str], str] | None = None
+) -> list[str]:
     """Return which nodes have no room left where a load writes: what is full can often not say so.
 
-    A node that gives no answer now says nothing.
+    A node that gives no answer now says nothing. `place` gives the folder on a node; without it
+    that is the run's.
     """
 
     def look(name: str) -> str | None:
-        folder = context.on_node(name, context.run_dir)
+        folder = place(name) if place else context.on_node(name, context.run_dir)
         try:
             said = context.nodes[name].run(["df", "-Pk", "--", folder], timeout_s=DISK_S).stdout
         except NodeError:

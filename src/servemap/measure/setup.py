@@ -5,6 +5,7 @@ from typing import Any
 from servemap.engines.profiling import refuse_profiler
 from servemap.engines.registry import get_adapter, get_engine
 from servemap.measure.collect import chosen_collectors
+from servemap.measure.profiled import check_captures
 from servemap.model.check_reachable import check_reachable
 from servemap.model.check_times import check_times
 from servemap.model.checks import check, check_traces
@@ -21,8 +22,9 @@ def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
 
     Args:
         config: the configuration.
-        traces: whether it is to be measured: the traces of replays must be here, and each case must
-            be able to end in its time and to meet its SLO. Earlier runs are read without.
+        traces: whether it is to be measured: the traces of replays must be here, each case must be
+            able to end in its time and to meet its SLO, and captures must be possible. Earlier runs
+            are read without.
 
     Raises:
         ConfigError: names the key, the value and the remedy of the first thing that is wrong.
@@ -42,6 +44,8 @@ def load_context(config: dict[str, Any], *, traces: bool = True) -> Context:
             refuse_profiler(server)
             check_commands(context, variant, server, get_engine(server.engine))
     _check_caches(context)
+    if traces:
+        check_captures(context)
     return context
 
 

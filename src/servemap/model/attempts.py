@@ -21,6 +21,9 @@ each command tries a repeat once, so that ends by itself. A case that fails beca
 while it ran counts (`failed`): it may be what took the node down.
 """
 
+CAUSES_THAT_STAY = frozenset({"profiler"})
+"""Causes of `failed` that the next try would meet again, so that there is none."""
+
 DISTURBED = "disturbed"
 """Cause of `failed` where a load did its job, though not alone; see `analysis/disturbed.py`."""
 DISTURBED_TRIES = 2
@@ -181,10 +184,12 @@ def state(
         return "damaged"
     if newest.spec_sha256 != spec_sha256:
         return "changed"
-    if newest.status == "ok":
+    if newest.status in ("ok", "not_available"):
         return "done" if intact(newest) else "damaged"
     if newest.status == "failed" and expect_failure:
         return "done"
+    if newest.cause in CAUSES_THAT_STAY:
+        return "gave_up"
     own = [record for record in records if record.spec_sha256 == spec_sha256]
     if newest.used_a_try and sum(record.used_a_try for record in own) >= max_attempts:
         return "gave_up"

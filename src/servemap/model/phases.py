@@ -13,6 +13,12 @@ class CaptureSpec(Model):
     case: Slug
     kind: Literal["torch"] = "torch"
     num_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
+    stage: Literal["prefill", "decode"] | None = Field(
+        None, description="Only steps of this stage; both as they come if absent."
+    )
+    ranks: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = Field(
+        None, description="Ranks whose traces are kept, where all are too big; all if absent."
+    )
 
 
 class Milestone(Model):

@@ -299,7 +299,7 @@ class Plan:
             }
         if kind == "capture":
             captures = [
-                capture.model_dump(mode="json")
+                capture.model_dump(mode="json", exclude_none=True)
                 for phase in campaign.phases
                 for capture in phase.captures
                 if capture.case == key[1]

@@ -53,7 +53,7 @@ class Policy(Model):
         60, description="A node that cannot be reached for so long is given up by the job at hand."
     )
     max_fetch_bytes: Annotated[int, Field(ge=1_000_000)] = Field(
-        20_000_000_000, description="Most that is fetched from a node for one case."
+        20_000_000_000, description="Most that is fetched from a node for one case or capture."
     )
     lease_ttl_s: Annotated[float, Field(ge=5, le=WEEK_S)] = Field(
         60, description="A server that nobody renewed for so long stops itself."

@@ -20,6 +20,16 @@ def baseline_history(run: str, baseline: str) -> Path:
     return run_dir(run) / "baselines" / "raw" / baseline
 
 
+def capture_dir(run: str, variant: str, case: str) -> Path:
+    """Return the folder of a capture: its record, its traces, what they say."""
+    return run_dir(run) / "captures" / variant / case
+
+
+def capture_history(run: str, variant: str, case: str) -> Path:
+    """Return the folder that keeps the record of every try of a capture."""
+    return run_dir(run) / "captures" / "raw" / variant / case
+
+
 def calibration_history(run: str) -> Path:
     """Return the folder that keeps every record of the calibration, with its raw files."""
     return run_dir(run) / "calibration"

@@ -93,6 +93,7 @@ class Profiling:
 
         `start_ns` and `started_ns`: asked and answered; `whole_ns`: it was seen that the traces are
         there; `stop_ns` and `stopped_ns` where it had to be stopped; null where it did not happen.
+        `refused_with`: the HTTP status of an answer that refused the start, null where none came.
         """
         self._over.set()
         self._thread.join()
@@ -114,6 +115,7 @@ class Profiling:
         self._note("started_ns")
         if reply["error"] is not None:
             self._said["problem"] = "the profiler was not started: " + shorten(reply["error"])
+            self._said["refused_with"] = reply["status"]
             return
         while not self._over.wait(LOOK_S):
             if os.path.exists(self._enough_file):

@@ -51,10 +51,10 @@ def _taken(run: Run) -> Table:
                 Cell(case),
                 cell(record.get("kind")),
                 status_cell(record),
-                cell(record.get("steps_asked")),
+                cell(_steps(record)),
                 cell(_ended(window)),
                 Cell(plain(_window_ms(window))),
-                cell(record.get("ranks")),
+                cell(_ranks_kept(record)),
                 reason_cell(["not analysed: " + "; ".join(map(str, _reasons(analysis)))])
                 if failed and record.get("status") == "ok"
                 else reasons_of(record),
@@ -66,6 +66,24 @@ def _taken(run: Run) -> Table:
     ]  # fmt: skip
     note = "Window: from the order to profile until the traces were there; writing them counts"
     return Table(columns, rows, frozenset({"Steps asked", "Window ms", "Ranks"}), note)
+
+
+def _asked(record: dict[str, Any]) -> dict[str, Any]:
+    return mapping(mapping(record.get("spec")).get("capture"))
+
+
+def _steps(record: dict[str, Any]) -> str | None:
+    """Return how many steps were asked for, and of which stage where that was said too."""
+    steps, stage = integer(record.get("steps_asked")), text(_asked(record).get("stage"))
+    return None if steps is None else " ".join([str(steps), *([stage] if stage else [])])
+
+
+def _ranks_kept(record: dict[str, Any]) -> str | None:
+    """Return how many ranks left a trace, or which ones were asked for."""
+    kept, count = sequence(_asked(record).get("ranks")), integer(record.get("ranks"))
+    if kept:
+        return f"only {', '.join(map(str, kept))}"
+    return None if count is None else str(count)
 
 
 def _reasons(record: dict[str, Any]) -> list[Any]:

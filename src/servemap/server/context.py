@@ -25,9 +25,13 @@ REMOTE_PYTHON = "python3"
 
 @dataclass(frozen=True)
 class Context:
-    """A campaign that is being driven: paths are relative to the working directory."""
+    """A campaign that is being driven: paths are relative to the working directory.
+
+    `profiled` is the variant whose server is started for captures; None where there is none.
+    """
 
     plan: Plan
+    profiled: str | None = None
 
     def __post_init__(self) -> None:
         """From here on, no secret of the campaign is in a text that is recorded."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from servemap.engines.profiling import FOLDER, PROFILERS, refuse_profiler
+from servemap.engines.profiling import FOLDER, PROFILERS, Asked, refuse_profiler
 from servemap.engines.registry import ENGINES
 from servemap.measure.setup import load_context
 from servemap.model.errors import ConfigError
@@ -19,7 +19,7 @@ def test_every_engine_that_offers_profiles_has_a_profiler() -> None:
 
 
 def test_vllm_is_started_with_its_profiler_and_ends_by_itself() -> None:
-    ((key, said),) = PROFILERS["vllm"].start_with(7).items()
+    ((key, said),) = PROFILERS["vllm"].start_with(7, FOLDER).items()
     assert key == "args.profiler-config"
     assert json.loads(said) == {
         "profiler": "torch",
@@ -29,12 +29,49 @@ def test_vllm_is_started_with_its_profiler_and_ends_by_itself() -> None:
     }
 
 
-def test_sglang_is_told_folder_and_steps_with_the_call() -> None:
-    assert PROFILERS["sglang"].body(7) == {
+def test_what_engines_are_told_with_the_call() -> None:
+    asked = Asked(7, FOLDER, "n")
+    assert PROFILERS["vllm"].body(asked) == {"max_iterations": 7, "profile_prefix": "n"}
+    # Whole steps: 1 is the next one, however many there were.
+    assert PROFILERS["sglang"].body(asked) == {
         "output_dir": FOLDER,
         "num_steps": 7,
         "activities": ["CPU", "GPU"],
+        "profile_prefix": "n",
+        "start_step": 1,
     }
+    staged = PROFILERS["sglang"].body(asked._replace(stage="decode"))
+    assert staged["profile_by_stage"]
+    assert "start_step" not in staged, "it would not wait for a stage"
+
+
+@pytest.mark.parametrize(
+    ("engine", "sizes", "name", "rank"),
+    [
+        ("vllm", {"tp": 2}, "n_rank1.1796012580.pt.trace.json.gz", 1),
+        ("vllm", {"tp": 2}, "rank0.1796012580.pt.trace.json.gz", 0),
+        ("vllm", {"tp": 4, "pp": 2}, "n_dp0_pp1_tp3_dcp0_ep0_rank7.17.pt.trace.json.gz", 7),
+        # With data parallelism each copy counts its own from 0.
+        ("vllm", {"tp": 4, "dp": 2}, "n_dp1_pp0_tp2_dcp0_ep6_rank2.17.pt.trace.json.gz", 6),
+        ("vllm", {"tp": 2}, "host_1234.1796012580.pt.trace.json.gz", None),
+        ("sglang", {"tp": 8}, "n-1796012580.5-TP-3.trace.json.gz", 3),
+        ("sglang", {"tp": 8, "pp": 2}, "n-17.5-TP-3-PP-1-DECODE.trace.json.gz", 11),
+        ("sglang", {"tp": 8, "dp": 2}, "n-17.5-TP-7-DP-1-EP-7.trace.json.gz", 7),
+        ("sglang", {"tp": 2}, "merged-17.5.trace.json.gz", None),
+    ],
+)
+def test_the_rank_of_a_trace_by_its_name(
+    engine: str, sizes: dict[str, int], name: str, rank: int | None
+) -> None:
+    server = ServerSpec.model_validate({"engine": engine, "topology": sizes})
+    assert PROFILERS[engine].rank_of(name, server) == rank
+
+
+def test_how_many_processes_write_a_trace() -> None:
+    sizes = {"tp": 4, "pp": 2, "dp": 2}
+    vllm = ServerSpec.model_validate({"engine": "vllm", "topology": sizes})
+    sglang = ServerSpec.model_validate({"engine": "sglang", "topology": sizes})
+    assert (PROFILERS["vllm"].ranks(vllm), PROFILERS["sglang"].ranks(sglang)) == (16, 8)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_server_that_does_not_leave_the_cards(
 def test_a_capture_says_why_there_is_none(node: FakeNode) -> None:
     phases = [{"id": "phase1", "captures": [{"case": "c", "num_steps": 3}]}]
     context = fake_context(node, campaign(phases=phases))
-    run_capture(context, "baseline", "c", OUTPUT)
+    run_capture(context, "baseline", "c", 1, OUTPUT)
     record = json.loads(OUTPUT.read_text())
     assert (record["status"], record["kind"]) == ("not_available", "torch")
     assert len(record["reasons"][0]) > 20

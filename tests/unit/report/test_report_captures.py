@@ -87,6 +87,13 @@ def test_what_an_analysed_capture_says(copy):
         assert "rofiled" in table.caption
 
 
+def test_the_stage_and_the_ranks_that_were_asked_for_are_named(copy):
+    run, rows = copy
+    spec = {"capture": {"case": "c", "num_steps": 8, "stage": "decode", "ranks": [0, 8]}}
+    (table,) = section(run, rows, {**RECORD, "spec": spec}, None).tables
+    assert texts(table)[0][4:8] == ["8 decode", "the steps asked for", "250", "only 0, 8"]
+
+
 def test_a_host_stands_for_a_rank_whose_device_was_not_traced(copy):
     run, rows = copy
     host = {"span_ns": 5_000_000, "communication": {"exposed_ns": 500_000}, "classes": []}

@@ -23,6 +23,7 @@ class RankCommand:
         cwd: absolute folder to start in; the run's folder on the node if None.
         container: how the supervisor finds and ends its container; None without one.
         hook: folder that comes first on its PYTHONPATH (see `patch_hook`); None without patches.
+        mounts: more mounts of its container than the campaign gives, as HOST:CONTAINER.
     """
 
     placement: Placement
@@ -32,6 +33,7 @@ class RankCommand:
     cwd: str | None
     container: dict[str, Any] | None = None
     hook: str | None = None
+    mounts: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """Return the command as it is stored; of secret variables the names alone."""
@@ -121,9 +123,9 @@ def boxed(
     Raises:
         ConfigError: an option of `server.container.args` cannot be given.
     """
-    if command.hook is not None:
-        mounts = [*container.mounts, f"{command.hook}:{command.hook}"]
-        container = container.model_copy(update={"mounts": mounts})
+    hook = [f"{command.hook}:{command.hook}"] if command.hook is not None else []
+    mounts = [*container.mounts, *hook, *command.mounts]
+    container = container.model_copy(update={"mounts": mounts})
     inside = in_container(
         container,
         become=context.node_spec(command.placement.node).become,

@@ -220,15 +220,20 @@ def _attach(context: Context, variant: str, server: ServerSpec) -> Served:
 def _let_go(context: Context, ranks: Standing, lost: _Lost) -> None:
     """Stop what is left of a server, record how it ended, and apply `on_unhealthy`.
 
-    A server that ran out of memory is replaced whatever that policy says.
+    A server that ran out of memory is replaced whatever that policy says, and so is one that was
+    started for captures, which fail nothing else.
     """
     variant = next(iter(ranks.values())).variant
+    if variant not in context.plan.variants:
+        finish(context, ranks, lost.status, lost.reason)
+        return
     ours = any(
         boot.boot_id == rank.boot_id and boot.session == context.session
         for rank in ranks.values()
         for boot in boots.read_boots(context.run_dir, rank.variant)
     )
-    aborts = lost.health and ours and context.policy.on_unhealthy == "abort"
+    abort = context.policy.on_unhealthy == "abort" and variant != context.profiled
+    aborts = lost.health and ours and abort
     out_of_memory = memory_errors(context, variant, ranks) if aborts else []
     said = out_of_memory or (why_lost(context, variant, ranks) if lost.health else [])
     reason = "; ".join([lost.reason, *said])

@@ -21,6 +21,7 @@ from servemap.server.launch.ending import finish
 from servemap.server.launch.node_gates import agreement, marks, require_clean
 from servemap.server.launch.patch_hook import hooked
 from servemap.server.launch.patch_stage import swap_patches
+from servemap.server.launch.profiles import with_traces
 from servemap.server.launch.ranks import standing
 from servemap.server.launch.served import Served
 from servemap.server.not_run import NotRunError
@@ -51,6 +52,8 @@ def start_server(
         for one in commands
     ]
     if server.container is not None:
+        if variant == context.profiled:
+            commands = [with_traces(context, server, one) for one in commands]
         commands = [
             boxed(context, variant, boot_id, one, server.container, images[one.placement.node].id)
             for one in commands

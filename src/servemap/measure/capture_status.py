@@ -1,0 +1,103 @@
+"""What stands on disk for every planned capture, and the starts that the others need."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from servemap.measure.profiled import profiled_context, profiled_name, why_unavailable
+from servemap.measure.status import expected_start_s
+from servemap.model import results
+from servemap.model.attempts import State, read_json, state
+from servemap.model.captures import capture_records
+from servemap.parsers.values import integer, mapping
+from servemap.server.context import Context
+
+DEFAULT_CAPTURE_S = 30.0
+
+
+@dataclass(frozen=True)
+class PlannedCapture:
+    """One planned capture and what is on disk for it.
+
+    Attributes:
+        steps: engine steps that are asked for.
+        tries: how many were made.
+        expected_s: what it should take beside the start of its server.
+        measured: whether that is known from an earlier try.
+        start: the fingerprint of its start; None where there is none.
+        start_s: what that start should take.
+        missing: why there can be none, in words; None where one can be taken.
+    """
+
+    variant: str
+    case: str
+    steps: int
+    state: State
+    tries: int
+    expected_s: float
+    measured: bool
+    start: str | None
+    start_s: float
+    missing: str | None
+
+    @property
+    def runs(self) -> bool:
+        """Whether the next execution takes it."""
+        return self.missing is None and self.state not in ("done", "gave_up")
+
+
+def planned_captures(context: Context, *phases: str) -> list[PlannedCapture]:
+    """Return the captures of some phases (all if none is named) in the planned order."""
+    starts: dict[tuple[str, int], str] = {}
+    found = []
+    for variant, case in context.plan.items(*phases).captures:
+        spec = context.plan.spec_data("capture", variant, case)
+        steps, missing = spec["capture"]["num_steps"], why_unavailable(context, variant)
+        if missing is None and (variant, steps) not in starts:
+            profiled = profiled_context(context, variant, steps)
+            name = profiled_name(variant)
+            starts[variant, steps] = profiled.plan.spec_sha256("launch", name)
+        records = capture_records(context.run, variant, case)
+        output = results.capture_dir(context.run, variant, case) / "capture.json"
+        sha256 = context.plan.spec_sha256("capture", variant, case)
+        stands = state(records, sha256, context.policy.max_attempts)
+        start_s = expected_start_s(context, variant)
+        past_s = _past_s(context, variant, case, start_s)
+        found.append(
+            PlannedCapture(
+                variant,
+                case,
+                steps,
+                stands if output.exists() or stands != "done" else "missing",
+                len(records),
+                DEFAULT_CAPTURE_S if past_s is None else past_s,
+                past_s is not None,
+                starts.get((variant, steps)),
+                start_s,
+                missing,
+            )
+        )
+    return found
+
+
+def _past_s(context: Context, variant: str, case: str, start_s: float) -> float | None:
+    """Return what the last try took, without its start; None where it was none that ended well."""
+    record = read_json(results.capture_dir(context.run, variant, case) / "capture.json") or {}
+    begun, ended = integer(record.get("started_ns")), integer(record.get("ended_ns"))
+    if record.get("status") != "ok" or begun is None or ended is None:
+        return None
+    own_start_s = 0.0 if mapping(record.get("server")).get("reused") else start_s
+    return max((ended - begun) / 1e9 - own_start_s, 1.0)
+
+
+def first_of_starts(captures: Iterable[PlannedCapture]) -> list[PlannedCapture]:
+    """Return those captures, of the ones that are still to be taken, which begin with a start.
+
+    A start serves the captures that follow it with the same fingerprint.
+    """
+    found: list[PlannedCapture] = []
+    running: str | None = None
+    for one in captures:
+        if one.runs and one.start != running:
+            found.append(one)
+            running = one.start
+    return found
