@@ -16,6 +16,7 @@ from servemap.measure.capture_load import capture_spec
 from servemap.measure.client import END_S, MARGIN_S, Look, start_client, wait_client
 from servemap.measure.clocks import Measured, clock_records, read_clock
 from servemap.measure.ending import end_others
+from servemap.measure.nsight.capture import take_nsys
 from servemap.measure.profiled import profiled_context, profiled_name, why_unavailable
 from servemap.measure.reasons import server_down, server_down_for_sure
 from servemap.model.attempts import read_json
@@ -87,7 +88,7 @@ def run_capture(context: Context, variant: str, case: str, output: Path) -> dict
 
 def _unavailable(context: Context, variant: str, spec: dict[str, Any]) -> dict[str, Any] | None:
     try:
-        reason = why_unavailable(context, variant)
+        reason = why_unavailable(context, variant, spec["capture"]["kind"])
     except ConfigError as error:
         reason = error.what
     if reason is None and spec["case"]["kind"] == "search":
@@ -99,6 +100,8 @@ def _recorded(context: Context, variant: str, case: str, folder: Path) -> dict[s
     for old in folder.glob("*/"):
         shutil.rmtree(old)
     try:
+        if context.plan.spec_data("capture", variant, case)["capture"]["kind"] == "nsys":
+            return take_nsys(context, variant, case, folder)
         return _Capture(context, variant, case, folder).take()
     except NotRunError as error:
         return {"status": "not_run", "cause": error.cause, "reasons": [str(error)]}

@@ -1,5 +1,7 @@
 """The start of a server for captures: a variant of its own, of which no case is measured."""
 
+from typing import Any
+
 from servemap.engines.profiling import PROFILERS
 from servemap.engines.registry import get_adapter
 from servemap.model.campaign import Variant
@@ -12,9 +14,12 @@ SUFFIX = ".profiled"
 """Ends the name under which starts for captures are recorded; no variant of a file can have it."""
 
 
-def why_unavailable(context: Context, variant: str) -> str | None:
+def why_unavailable(context: Context, variant: str, kind: str = "torch") -> str | None:
     """Return in words why no capture of a variant can be taken, None where one can."""
     server = context.server(variant)
+    if kind == "nsys":
+        attached = "the server is only attached to, and nsys has to launch it"
+        return attached if server.attach else None
     capability = get_adapter(server).capabilities.torch_profile
     if not capability.available:
         return capability.reason
@@ -34,8 +39,13 @@ def profiled_context(context: Context, variant: str, steps: int) -> Context:
     Its fingerprint differs from that of every variant, so no job takes one for the other: whoever
     needs the other server has this one stopped first.
     """
-    campaign, original = context.plan.campaign, context.plan.variants[variant]
     changes = PROFILERS[context.server(variant).engine].start_with(steps)
+    return start_for_captures(context, variant, changes)
+
+
+def start_for_captures(context: Context, variant: str, changes: dict[str, Any]) -> Context:
+    """Return the same, the server changed by these keys of a variant's `set`."""
+    campaign, original = context.plan.campaign, context.plan.variants[variant]
     added = Variant.model_construct(
         id=profiled_name(variant), variable=None, set={**original.set, **changes}
     )

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from servemap.model.base import Model, PhaseName, Slug
 
@@ -17,11 +17,25 @@ class BaselineSpec(Model):
 
 
 class CaptureSpec(Model):
-    """A profile of a few engine steps, bound to one case."""
+    """A profile of a few engine steps, or of a short time, bound to one case."""
 
     case: Slug
-    kind: Literal["torch"] = "torch"
+    kind: Literal["torch", "nsys"] = "torch"
     num_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
+    seconds: Annotated[float, Field(gt=0, le=60)] | None = Field(
+        None, description="Of nsys: how long is collected; 2 if absent."
+    )
+    graphs: Literal["node", "graph"] | None = Field(
+        None, description="Of nsys: CUDA graphs by node or as a whole; by node if absent."
+    )
+    program: str | None = Field(None, description="Of nsys: its path on the nodes.")
+
+    @model_validator(mode="after")
+    def _of_nsys(self) -> "CaptureSpec":
+        given = [key for key in ("seconds", "graphs", "program") if getattr(self, key) is not None]
+        if given and self.kind != "nsys":
+            raise ValueError(f"{given[0]} needs kind: nsys")
+        return self
 
 
 class Milestone(Model):
