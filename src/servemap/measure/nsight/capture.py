@@ -32,7 +32,6 @@ from servemap.server.container.command import container_name, runtime_argv
 from servemap.server.context import Context
 from servemap.server.launch.commands import placements
 from servemap.server.launch.ensure import ensure_server
-from servemap.server.launch.process import read_running
 from servemap.server.launch.served import Served
 from servemap.server.locks import controller_alive
 from servemap.server.patience import Patience
@@ -78,12 +77,12 @@ class _Taking:
 
     def take(self) -> dict[str, Any]:
         """Take the capture; whatever happens, nothing goes on collecting."""
-        sessions = self._sessions(None)
-        each(self.nodes, lambda name: self._clear_stale(name, sessions[name]))
         served = ensure_server(self.context, self.name)
         sessions = self._sessions(served.boot_id)
-        for one in sessions.values():
+        for name, one in sessions.items():
             one.reach("checked")
+            for pid in [] if one.inside else served.pids.get(name, []):
+                steps.look_where(one, pid)
         left: list[str] = []
         try:
             found = self._taken(served, sessions)
@@ -172,7 +171,7 @@ class _Taking:
             if self.container is not None:
                 become = self.context.node_spec(place.node).become
                 call = runtime_argv(self.container, become=become)
-                inside = [*call, "exec", container_name(self.name, boot_id or "none")]
+                inside = [*call, "exec", container_name(self.name, str(boot_id))]
                 folder = INSIDE
             found[place.node] = RankSession(
                 self.context.nodes[place.node],
@@ -183,12 +182,6 @@ class _Taking:
                 inside,
             )
         return found
-
-    def _clear_stale(self, node_id: str, one: RankSession) -> None:
-        """End what a killed controller left; a session in a container ends with it."""
-        node, workdir = self.context.nodes[node_id], self.context.workdir(node_id)
-        if self.container is None and read_running(node, workdir) is None:
-            steps.clear_stale(one)
 
     def _clocks(self, names: list[str]) -> dict[str, Measured]:
         def read(name: str) -> Measured:

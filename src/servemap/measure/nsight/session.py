@@ -33,6 +33,7 @@ class RankSession:
         program: nsys, as it is called there.
         name: of the session.
         inside: words before each command that runs in the rank's container; none without one.
+        env: variables of the rank that decide where nsys looks for its sessions.
         folder: where reports go, as nsys sees it.
         reached: {state: epoch ns of this machine}, in their order.
         said: what `timed` said of the start and of the stop.
@@ -45,6 +46,7 @@ class RankSession:
     name: str
     folder: str
     inside: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
     reached: dict[str, int] = field(default_factory=dict)
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
     problem: dict[str, str] | None = None
@@ -61,7 +63,7 @@ class RankSession:
 
     def run(self, argv: list[str], limit_s: float = ASK_S) -> Completed:
         """Run a command where the session is."""
-        return self.node.run([*self.inside, *argv], timeout_s=limit_s)
+        return self.node.run([*self.inside, *argv], timeout_s=limit_s, env=self.env)
 
     def reach(self, state: State) -> None:
         """Note that a state was reached."""
@@ -78,19 +80,11 @@ class RankSession:
         return NsysError(state, what + (f": {words}" if words else ""), self.where, remedy)
 
 
-def clear_stale(session: RankSession) -> bool:
-    """End a session of this name that a killed controller left; return whether there was one."""
-    if session.state_there() in (None, "Shutdown"):
-        return False
-    done = session.run(nsys.shutdown_argv(session.program, session.name), STOP_S)
-    if session.state_there() not in (None, "Shutdown"):
-        raise session.failed(
-            "launched",
-            "a session of this name is left and does not end",
-            done,
-            f"end it by hand: nsys shutdown --session={session.name}",
-        )
-    return True
+def look_where(session: RankSession, pid: int) -> None:
+    """Have nsys look for sessions where the rank of this pid has them: in its TMPDIR."""
+    environ = session.node.run(["cat", f"/proc/{pid}/environ"], timeout_s=ASK_S).stdout
+    pairs = (item.partition("=") for item in environ.split("\0"))
+    session.env = {name: value for name, _, value in pairs if name == "TMPDIR"}
 
 
 def see_launched(session: RankSession) -> None:
@@ -128,6 +122,16 @@ def start(session: RankSession, at_ns: int) -> None:
     """
     argv = nsys.start_argv(session.program, session.name, session.output)
     _timed(session, "started", argv, at_ns, START_S)
+    # A start that finds no session of this name makes an empty one, and says nothing of it.
+    state = session.state_there()
+    if state != "Collection":
+        del session.reached["started"]
+        raise session.failed(
+            "started",
+            f"nsys start said nothing, and the session is {state or 'gone'} and collects nothing",
+            None,
+            "see that the server still runs, then take the capture again",
+        )
 
 
 def stop(session: RankSession, at_ns: int) -> None:
@@ -142,7 +146,11 @@ def stop(session: RankSession, at_ns: int) -> None:
 def _timed(session: RankSession, state: State, argv: list[str], at_ns: int, limit_s: float) -> None:
     words = ["timed", "--at", str(at_ns), "--limit", str(limit_s), "--", *session.inside, *argv]
     wait_s = max(0.0, (at_ns - time.time_ns()) / 1e9)
-    done = session.node.run(session.node.agent_argv(*words), timeout_s=2 * wait_s + limit_s + ASK_S)
+    done = session.node.run(
+        session.node.agent_argv(*words),
+        timeout_s=2 * wait_s + limit_s + ASK_S,
+        env=session.env,
+    )
     try:
         said = mapping(parse_json(done.stdout.encode()))
     except ValueError:
@@ -196,7 +204,9 @@ def collect(session: RankSession) -> None:
             session.where,
             "install the host part of Nsight Systems beside it too (package nsight-systems)",
         )
-    why = "it still grows" if size else "there is none"
+    heard = session.said.get("stopped", {})
+    words = last_words(text(heard.get("stdout")) or "", text(heard.get("stderr")) or "")
+    why = "it still grows" if size else f"there is none; nsys stop said: {words or 'nothing'}"
     raise NsysError(
         "collected",
         f"the report is not whole after {SETTLE_S:g} s: {why}",
