@@ -10,7 +10,7 @@ from pathlib import Path
 
 _NSYS = """#!{python}
 # servemap: simulated
-import json, os, subprocess, sys, time
+import json, os, signal, subprocess, sys
 state = {state!r}
 how = json.load(open(state + "/how.json"))
 words = sys.argv[1:]
@@ -38,6 +38,16 @@ if words[0] == "sessions":
         if one.startswith("session-"):
             said = open(state + "/" + one).read().split(" ")[0]
             print("%16d        00:01 %27s      1 %s" % (at + 7, said, one[8:]))
+elif words[0] == "launch":
+    put("Launched")
+    # As the real one: its process stays, and ends the session with what it launched.
+    first = next(at for at, word in enumerate(words[1:], 1) if not word.startswith("--"))
+    server = subprocess.Popen(words[first:])
+    signal.signal(signal.SIGTERM, lambda *_: server.terminate())
+    code = server.wait()
+    if os.path.exists(path):
+        os.remove(path)
+    sys.exit(code)
 elif words[0] == "start":
     if how.get("start"):
         sys.exit(print(how["start"], file=sys.stderr) or 1)
