@@ -130,4 +130,4 @@ def test_a_capture_by_a_stand_in_is_named_where_the_report_begins(copy):
     section(run, rows, {**RECORD, "kind": "nsys", "simulated": True}, None)
     assert "capture baseline/decode_throughput_1k_to_1k_c16" in read_run(run, rows).simulated
     said = to_markdown(build(read_run(run, rows), False), "x")
-    assert "Simulated, not measured: capture baseline/decode_throughput_1k_to_1k_c16" in said
+    assert re.search(r"Simulated, not measured: .*capture baseline/decode", said)
