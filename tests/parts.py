@@ -115,6 +115,15 @@ def _shells() -> str | None:
     return "all" if all(map(shutil.which, SHELLS)) else None
 
 
+@cache
+def _nsys() -> str | None:
+    """Nsight Systems; it traces what the host does also where there is no card."""
+    program = os.environ.get("SERVEMAP_NSYS") or shutil.which("nsys")
+    if not program or subprocess.run([program, "--version"], capture_output=True).returncode:
+        return None
+    return program
+
+
 PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "corpus": (_corpus, "SERVEMAP_CORPUS names no folder of recorded tool output"),
     "python38": (_python38, "no Python 3.8 here; SERVEMAP_PYTHON38 may name one"),
@@ -134,6 +143,10 @@ PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "aiperf": (
         lambda: _engine("aiperf"),
         "no aiperf here: make aiperf, or SERVEMAP_AIPERF names the Python that has it",
+    ),
+    "nsys": (
+        _nsys,
+        "no Nsight Systems here (package nsight-systems); SERVEMAP_NSYS may name its nsys",
     ),
     "gpu": (_gpu, "no NVIDIA GPU here"),
 }

@@ -10,6 +10,7 @@ import typer
 from servemap import (
     cli_curve,
     cli_diagnose,
+    cli_kernel,
     cli_load,
     cli_noise,
     cli_parse,
@@ -55,6 +56,7 @@ app.command()(cli_prepare.init)
 app.command("diagnose")(cli_diagnose.diagnose_logs)
 app.command()(cli_parse.parse)
 app.command()(cli_trace.trace)
+app.command()(cli_kernel.kernel)
 
 RunName = Annotated[
     str | None, typer.Argument(help="Name of a run below results/; the newest if absent.")

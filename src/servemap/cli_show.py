@@ -76,14 +76,14 @@ def capture_table(captures: Iterable[PlannedCapture]) -> str:
             [
                 one.variant,
                 one.case,
-                one.steps,
+                one.amount,
                 one.missing or CAPTURE_WORDS.get(one.state, WORDS[one.state]),
                 one.tries,
                 "" if one.missing else _expected(one),
             ]
             for one in captures
         ],
-        headers=["capture of", "case", "steps", "state", "tries", "expected"],
+        headers=["capture of", "case", "profile", "state", "tries", "expected"],
         tablefmt="simple",
     )
 

@@ -47,7 +47,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project,
     """A project whose campaign is in the middle of a long case."""
     project = Project.create(tmp_path_factory.mktemp("running") / "project", free_port())
     campaign = project.campaign()
-    campaign["cases"][0]["min_window_s"] = 1200
+    campaign["cases"][0]["min_window_s"] = 500
     project.write_campaign(campaign)
     controller = project.start()
     project.wait_for("cases/baseline/prefill/r1/attempts/001/raw/load.json")

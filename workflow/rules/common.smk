@@ -269,7 +269,7 @@ def derived_files(*phases):
         *[
             f"results/{RUN}/captures/{v}/{c}/analysis.json"
             for v, c in items.captures
-            if why_unavailable(CONTEXT, v) is None
+            if why_unavailable(CONTEXT, v, PLAN.captured(c).kind) is None
         ],
     ]
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from servemap.engines.nsys import MARK as NSYS
 from servemap.engines.spelling import option_name
 from servemap.model.errors import ConfigError
 from servemap.model.server_spec import ServerSpec
@@ -145,10 +146,10 @@ def refuse_profiler(server: ServerSpec) -> None:
         ConfigError: names the key.
     """
     known = PROFILERS.get(server.engine)
-    if known is None:
-        return
-    found = [f"args.{name}" for name in server.args if _option(name) in known.options]
-    found += [f"env.{name}" for name in server.env if name in known.variables]
+    options = known.options if known else frozenset()
+    variables = (known.variables if known else frozenset()) | {NSYS}
+    found = [f"args.{name}" for name in server.args if _option(name) in options]
+    found += [f"env.{name}" for name in server.env if name in variables]
     if found:
         raise ConfigError(
             "a server that is started for profiling gives no results",

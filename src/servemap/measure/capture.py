@@ -7,6 +7,7 @@ from typing import Any
 
 from servemap.measure import capture_files as files
 from servemap.measure.capture_take import take_capture
+from servemap.measure.nsight.capture import take_nsys
 from servemap.measure.profiled import why_unavailable
 from servemap.model import results
 from servemap.model.attempts import keep_record
@@ -66,7 +67,7 @@ def run_capture(
 
 
 def _unavailable(context: Context, variant: str, spec: dict[str, Any]) -> dict[str, Any] | None:
-    reason = why_unavailable(context, variant)
+    reason = why_unavailable(context, variant, spec["capture"]["kind"])
     if reason is None and spec["case"]["kind"] == "search":
         reason = "a search has no load of its own; name a case at the load that it found"
     return None if reason is None else {"status": "not_available", "reasons": [reason]}
@@ -76,6 +77,8 @@ def _recorded(context: Context, variant: str, case: str, folder: Path) -> dict[s
     for old in folder.glob("*/"):
         shutil.rmtree(old)
     try:
+        if context.plan.captured(case).kind == "nsys":
+            return take_nsys(context, variant, case, folder)
         return take_capture(context, variant, case, folder)
     except NotRunError as error:
         return {"status": "not_run", "cause": error.cause, "reasons": [str(error)]}

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from servemap.measure.nsight.window import SECONDS
 from servemap.measure.profiled import profiled_context, profiled_name, why_unavailable
 from servemap.measure.status import expected_start_s
 from servemap.model import results
@@ -19,7 +21,7 @@ class PlannedCapture:
     """One planned capture and what is on disk for it.
 
     Attributes:
-        steps: engine steps that are asked for.
+        amount: engine steps that are asked for, or seconds.
         tries: how many were made.
         expected_s: what it should take beside the start of its server.
         measured: whether that is known from an earlier try.
@@ -30,7 +32,7 @@ class PlannedCapture:
 
     variant: str
     case: str
-    steps: int
+    amount: str
     state: State
     tries: int
     expected_s: float
@@ -47,15 +49,15 @@ class PlannedCapture:
 
 def planned_captures(context: Context, *phases: str) -> list[PlannedCapture]:
     """Return the captures of some phases (all if none is named) in the planned order."""
-    starts: dict[tuple[str, int], str] = {}
+    starts: dict[tuple[str, str], str] = {}
     found = []
     for variant, case in context.plan.items(*phases).captures:
         spec = context.plan.spec_data("capture", variant, case)
-        steps, missing = spec["capture"]["num_steps"], why_unavailable(context, variant)
-        if missing is None and (variant, steps) not in starts:
-            profiled = profiled_context(context, variant, steps)
-            name = profiled_name(variant)
-            starts[variant, steps] = profiled.plan.spec_sha256("launch", name)
+        asked = spec["capture"]
+        missing = why_unavailable(context, variant, asked["kind"])
+        started_for = _started_for(asked)
+        if missing is None and (variant, started_for) not in starts:
+            starts[variant, started_for] = _start(context, variant, asked)
         records = capture_records(context.run, variant, case)
         output = results.capture_dir(context.run, variant, case) / "capture.json"
         sha256 = context.plan.spec_sha256("capture", variant, case)
@@ -66,17 +68,38 @@ def planned_captures(context: Context, *phases: str) -> list[PlannedCapture]:
             PlannedCapture(
                 variant,
                 case,
-                steps,
+                _amount(asked),
                 stands if output.exists() or stands != "done" else "missing",
                 len(records),
                 DEFAULT_CAPTURE_S if past_s is None else past_s,
                 past_s is not None,
-                starts.get((variant, steps)),
+                starts.get((variant, started_for)),
                 start_s,
                 missing,
             )
         )
     return found
+
+
+def _amount(asked: dict[str, Any]) -> str:
+    if asked["kind"] == "nsys":
+        return f"{asked.get('seconds', SECONDS):g} s"
+    return f"{asked['num_steps']} steps"
+
+
+def _started_for(asked: dict[str, Any]) -> str:
+    """Return what captures of one variant have in common that share a start."""
+    if asked["kind"] == "nsys":
+        return f"nsys {asked.get('program')} {asked.get('graphs')}"
+    return f"torch {asked['num_steps']}"
+
+
+def _start(context: Context, variant: str, asked: dict[str, Any]) -> str:
+    if asked["kind"] == "nsys":
+        # Its fingerprint holds what the nodes' own nsys can trace, which no plan asks.
+        return f"{variant} {_started_for(asked)}"
+    profiled = profiled_context(context, variant, asked["num_steps"])
+    return profiled.plan.spec_sha256("launch", profiled_name(variant))
 
 
 def _past_s(context: Context, variant: str, case: str, start_s: float) -> float | None:

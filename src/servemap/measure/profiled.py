@@ -1,5 +1,7 @@
 """The start of a server for captures: a variant of its own, of which no case is measured."""
 
+from typing import Any
+
 from servemap.engines.profiling import PROFILERS, folder_of
 from servemap.engines.registry import get_adapter
 from servemap.model.campaign import Variant
@@ -15,8 +17,10 @@ SUFFIX = ".profiled"
 """Ends the name under which starts for captures are recorded; no variant of a file can have it."""
 
 
-def why_unavailable(context: Context, variant: str) -> str | None:
+def why_unavailable(context: Context, variant: str, kind: str = "torch") -> str | None:
     """Return in words why no capture of a variant can be taken, None where one can."""
+    if kind == "nsys":
+        return None
     capability = get_adapter(context.server(variant)).capabilities.torch_profile
     return None if capability.available else capability.reason
 
@@ -49,7 +53,7 @@ def _check_capture(server: ServerSpec, capture: CaptureSpec, where: str) -> None
             "remove the captures, or have the campaign start the server",
         )
     profiler = PROFILERS.get(server.engine)
-    if profiler is None:
+    if profiler is None or capture.kind == "nsys":
         return
     if capture.stage is not None and not profiler.stages:
         raise ConfigError(
@@ -79,9 +83,15 @@ def profiled_context(context: Context, variant: str, steps: int) -> Context:
     Its fingerprint differs from that of every variant, so no job takes one for the other: whoever
     needs the other server has this one stopped first.
     """
-    campaign, original = context.plan.campaign, context.plan.variants[variant]
-    server, name = context.server(variant), profiled_name(variant)
+    server = context.server(variant)
     changes = PROFILERS[server.engine].start_with(steps, folder_of(server))
+    return start_for_captures(context, variant, changes)
+
+
+def start_for_captures(context: Context, variant: str, changes: dict[str, Any]) -> Context:
+    """Return the same, the server changed by these keys of a variant's `set`."""
+    campaign, original = context.plan.campaign, context.plan.variants[variant]
+    name = profiled_name(variant)
     added = Variant.model_construct(id=name, variable=None, set={**original.set, **changes})
     changed = campaign.model_copy(update={"variants": [*campaign.variants, added]})
     found = Context(Plan(changed), profiled=name)

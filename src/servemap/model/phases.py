@@ -2,16 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from servemap.model.base import Model, PhaseName, Slug
 
 
 class CaptureSpec(Model):
-    """A profile of a few engine steps, bound to one case."""
+    """A profile of a few engine steps, or of a short time, bound to one case."""
 
     case: Slug
-    kind: Literal["torch"] = "torch"
+    kind: Literal["torch", "nsys"] = "torch"
     num_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
     stage: Literal["prefill", "decode"] | None = Field(
         None, description="Only steps of this stage; both as they come if absent."
@@ -19,6 +19,24 @@ class CaptureSpec(Model):
     ranks: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = Field(
         None, description="Ranks whose traces are kept, where all are too big; all if absent."
     )
+    seconds: Annotated[float, Field(gt=0, le=60)] | None = Field(
+        None, description="Of nsys: how long is collected; 2 if absent."
+    )
+    graphs: Literal["node", "graph"] | None = Field(
+        None, description="Of nsys: CUDA graphs by node or as a whole; by node if absent."
+    )
+    program: str | None = Field(None, description="Of nsys: its path on the nodes.")
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> "CaptureSpec":
+        for kind, keys in (
+            ("nsys", ("seconds", "graphs", "program")),
+            ("torch", ("stage", "ranks")),
+        ):
+            given = [key for key in keys if getattr(self, key) is not None]
+            if given and self.kind != kind:
+                raise ValueError(f"{given[0]} needs kind: {kind}")
+        return self
 
 
 class Milestone(Model):

@@ -16,7 +16,7 @@ from servemap.model.cases import CaseSpec
 from servemap.model.curves import cases_of, curves_of
 from servemap.model.grids import cells_of, variants_of
 from servemap.model.order import CaseKey, JobKey, job_sequence, repeats_in_order
-from servemap.model.phases import PhaseSpec
+from servemap.model.phases import CaptureSpec, PhaseSpec
 from servemap.model.resolve import resolved_baseline, resolved_case, resolved_server
 from servemap.model.steps import compared_with
 
@@ -142,6 +142,15 @@ class Plan:
                 for case in self.cases
                 if (variant, case) in captures
             ],
+        )
+
+    def captured(self, case: str) -> CaptureSpec:
+        """Return the capture of a case: the first that a phase asks for."""
+        return next(
+            capture
+            for phase in self.campaign.phases
+            for capture in phase.captures
+            if capture.case == case
         )
 
     def milestones(self, *phases: str) -> list[dict[str, Any]]:
@@ -298,15 +307,9 @@ class Plan:
                 "load_node": self.load_node,
             }
         if kind == "capture":
-            captures = [
-                capture.model_dump(mode="json", exclude_none=True)
-                for phase in campaign.phases
-                for capture in phase.captures
-                if capture.case == key[1]
-            ]
             return {
                 "protocol": protocol.CAPTURE,
-                "capture": captures[0],
+                "capture": self.captured(key[1]).model_dump(mode="json", exclude_none=True),
                 "case": resolved_case(campaign, self.cases[key[1]]),
                 "server": self._servers[key[0]],
             }

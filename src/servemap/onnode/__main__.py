@@ -31,6 +31,7 @@ COMMANDS = {
     "sweep": ("sweep", "main"),
     "tcp-probe": ("tcp", "probe_main"),
     "tcp-serve": ("tcp", "serve_main"),
+    "timed": ("timed", "main"),
 }
 
 

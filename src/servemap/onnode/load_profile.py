@@ -18,6 +18,9 @@ ANSWER_S = 300.0
 ENOUGH_FILE = "profile.enough"
 """Whoever sees that the traces are whole writes this beside the client's record."""
 
+BEGUN_FILE = "profile.begun"
+"""Written there when the time has come, where the profile is taken by somebody else."""
+
 PROFILED = "profiled"
 """Why a segment ends before its requests do: nothing of it is a result."""
 
@@ -28,15 +31,15 @@ class Profile(NamedTuple):
     """In which segment, how long after its start, by which paths on the server's host.
 
     `settled`: the first wave is let through its prefill before, for as long as the slowest first
-    token of the warm-up took.
+    token of the warm-up took. Without a `start` nobody is asked: `BEGUN_FILE` says that it is time.
     """
 
     segment: str
     after_s: float
     settled: bool
-    start: str
+    start: Optional[str]
     body: Dict[str, Any]
-    stop: str
+    stop: Optional[str]
     stop_always: bool
 
 
@@ -46,19 +49,22 @@ def parse_profile(raw: Any) -> Optional[Profile]:
         return None
     table = Table(raw, "profile")
     body = table.get("body", {})
+    outside = table.flag("outside", False)
     if not isinstance(body, dict):
         refuse("profile.body", body, "give the object that the server's profiler takes")
     profile = Profile(
         table.text("segment"),
         table.number("after_s", 0),
         table.flag("settled", False),
-        table.text("start"),
+        None if outside else table.text("start"),
         body,
-        table.text("stop"),
+        None if outside else table.text("stop"),
         table.flag("stop_always", False),
     )
     table.finish()
     for key, path in (("start", profile.start), ("stop", profile.stop)):
+        if path is None:
+            continue
         if not path.startswith("/") or not path.isascii() or " " in path:
             refuse("profile." + key, path, "give the path on the server, e.g. /start_profile")
     return profile
@@ -110,25 +116,36 @@ class Profiling:
         if self._over.wait(self._profile.after_s):
             self._said["problem"] = "the load ended before the profile was to begin"
             return
-        self._note("start_ns")
-        reply = self._ask(self._profile.start, self._profile.body)
-        self._note("started_ns")
-        if reply["error"] is not None:
-            self._said["problem"] = "the profiler was not started: " + shorten(reply["error"])
-            self._said["refused_with"] = reply["status"]
+        if not self._begin():
             return
         while not self._over.wait(LOOK_S):
             if os.path.exists(self._enough_file):
                 self._note("whole_ns")
                 self._said["whole"] = True
                 break
-        if self._said["whole"] and not self._profile.stop_always:
+        stop = self._profile.stop
+        if stop is None or (self._said["whole"] and not self._profile.stop_always):
             return
         self._note("stop_ns")
-        reply = self._ask(self._profile.stop, {})
+        reply = self._ask(stop, {})
         self._note("stopped_ns")
         if reply["error"] is not None:
             self._said["stop_error"] = shorten(reply["error"])
+
+    def _begin(self) -> bool:
+        """Start the profiler, or say that it is time; return whether the load goes on for it."""
+        self._note("start_ns")
+        start = self._profile.start
+        if start is None:
+            with open(os.path.join(os.path.dirname(self._enough_file), BEGUN_FILE), "w") as file:
+                file.write("begun\n")
+            return True
+        reply = self._ask(start, self._profile.body)
+        self._note("started_ns")
+        if reply["error"] is not None:
+            self._said["problem"] = "the profiler was not started: " + shorten(reply["error"])
+            self._said["refused_with"] = reply["status"]
+        return reply["error"] is None
 
     def _ask(self, path: str, body: Dict[str, Any]) -> Reply:
         return ask(self._base + path, ANSWER_S, body, bearer=self._api_key)

@@ -9,6 +9,7 @@ from servemap.parsers import (
     engine_metrics,
     host,
     network,
+    profilers,
 )
 from servemap.parsers.frame import Extract, Kind, extract
 
@@ -17,6 +18,7 @@ AREAS: dict[str, tuple[Kind, ...]] = {
     "Hosts": host.KINDS,
     "Network": network.KINDS,
     "Communication": communication.KINDS,
+    "Profilers": profilers.KINDS,
     "Engines": engine_metrics.KINDS + engine_log.KINDS + bench_result.KINDS,
 }
 KINDS: dict[str, Kind] = {kind.name: kind for kinds in AREAS.values() for kind in kinds}

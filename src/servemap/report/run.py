@@ -76,6 +76,9 @@ class Run(NamedTuple):
         for repeat in self.repeats:
             if repeat.meta.get("simulated"):
                 found.append(f"{repeat.variant}/{repeat.case} r{repeat.repeat}")
+        for (variant, case), record in self.captures.items():
+            if record.get("simulated"):
+                found.append(f"capture {variant}/{case}")
         return found
 
 

@@ -11,7 +11,7 @@ from load_server import ScriptServer, answer, stream
 from test_load_bench import Results, closed, run, spec_of
 
 from servemap.onnode.checked import SpecError
-from servemap.onnode.load_profile import ENOUGH_FILE
+from servemap.onnode.load_profile import BEGUN_FILE, ENOUGH_FILE
 from servemap.onnode.load_spec import parse_spec
 
 PROFILE = {"segment": "main", "after_s": 0.0, "start": "/start_profile", "stop": "/stop_profile"}
@@ -97,6 +97,34 @@ def test_an_engine_that_must_be_told_is_stopped_also_when_all_is_there(tmp_path:
     assert said["started_ns"] < said["whole_ns"] <= said["stop_ns"] <= said["stopped_ns"]
     assert engine.paths.count("/stop_profile") == 1
     assert got.client["status"] == "ok"
+
+
+def test_where_the_profile_is_taken_by_somebody_else_it_is_said_that_it_is_time(
+    tmp_path: Path,
+) -> None:
+    engine, begun = Engine(), tmp_path / "out" / BEGUN_FILE
+    over = threading.Event()
+
+    def take() -> None:
+        while not begun.exists() and not over.wait(0.01):
+            pass
+        (tmp_path / "out" / ENOUGH_FILE).write_text("whole")
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    try:
+        with ScriptServer(engine) as server:
+            engine.server = server
+            profile = {"segment": "main", "after_s": 0.0, "outside": True}
+            spec = spec_of(server.url, closed(osl=20, num_prompts=2), min_window_s=50)
+            got = run(tmp_path, {**spec, "warmup": None, "profile": profile})
+    finally:
+        over.set()
+        taker.join()
+    said = got.client["profile"]
+    assert (got.client["status"], said["problem"], said["whole"]) == ("ok", None, True)
+    assert said["start_ns"] <= said["whole_ns"] and said["started_ns"] is None
+    assert set(engine.paths) == {"/v1/completions"}, "the server is asked nothing"
 
 
 def test_a_profiler_that_refuses_ends_the_load_with_its_words(tmp_path: Path) -> None:

@@ -130,3 +130,11 @@ def test_captures_never_enter_results(copy):
     after = build(read_run(run, rows), False)
     changed = {a.id for a, b in zip(before.sections, after.sections, strict=True) if a != b}
     assert changed == {"captures", "not-measured"}
+
+
+def test_a_capture_by_a_stand_in_is_named_where_the_report_begins(copy):
+    run, rows = copy
+    section(run, rows, {**RECORD, "kind": "nsys", "simulated": True}, None)
+    assert "capture baseline/decode_throughput_1k_to_1k_c16" in read_run(run, rows).simulated
+    said = to_markdown(build(read_run(run, rows), False), "x")
+    assert re.search(r"Simulated, not measured: .*capture baseline/decode", said)

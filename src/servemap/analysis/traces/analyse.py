@@ -4,7 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,8 @@ from servemap.analysis.traces.phases import (
 from servemap.analysis.traces.ranks import AcrossRanks, across_ranks
 from servemap.analysis.traces.steps import NO_STEP, Step, find_steps
 from servemap.analysis.traces.timeline import RankTimeline, class_spans
-from servemap.parsers.traces.read import read_trace
-from servemap.parsers.traces.table import writable
+from servemap.parsers.traces.read import read_traces
+from servemap.parsers.traces.table import Trace, writable
 
 _MANY_BYTES = 64 << 20
 """Less than this is read sooner than a process starts."""
@@ -124,7 +124,7 @@ def analyse(paths: Sequence[Path]) -> Analysed:
         OSError: a file cannot be read.
         ParseError: a file is no trace, or the files are not of one capture.
     """
-    read = _all(paths)
+    read = _numbered(_all(paths))
     check_one_capture([one.source for one in read])
     read.sort(key=lambda one: (one.source.rank is None, one.source.rank or 0))
     ranks = [one for one in read if one.source.rank is not None]
@@ -137,20 +137,38 @@ def analyse(paths: Sequence[Path]) -> Analysed:
     return Analysed(analysis, [one.spans for one in read])
 
 
+def _numbered(read: list[_Read]) -> list[_Read]:
+    """Return the parts with a rank each where only exports of nsys are there, and several parts.
+
+    Such an export does not say which ranks it holds: they are counted over the files as given.
+    """
+    if len(read) < 2 or any(one.report.file.format != "nsys" for one in read):
+        return read
+    found = []
+    for rank, one in enumerate(read):
+        file = replace(one.report.file, rank=rank, world_size=len(read))
+        source = one.source._replace(rank=rank, world_size=len(read))
+        found.append(replace(one, report=replace(one.report, file=file), source=source))
+    return found
+
+
 def _all(paths: Sequence[Path]) -> list[_Read]:
-    """Return each file's part; large ones are read by several processes."""
+    """Return the parts of all files; large ones are read by several processes."""
     size = sum(path.stat().st_size for path in paths)
     if len(paths) < 2 or size < _MANY_BYTES:
-        return [_one(path) for path in paths]
+        return [part for path in paths for part in _parts(path)]
     workers = min(len(paths), os.cpu_count() or 1)
     # A forked process would inherit threads of libraries in an unknown state.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        return list(pool.map(_one, paths))
+        return [part for parts in pool.map(_parts, paths) for part in parts]
 
 
-def _one(path: Path) -> _Read:
-    trace = read_trace(path)
+def _parts(path: Path) -> list[_Read]:
+    return [_one(trace) for trace in read_traces(path)]
+
+
+def _one(trace: Trace) -> _Read:
     events = trace.events
     steps, engine = find_steps(events)
     talks = np.array([kind == "communication" for kind in class_kinds()])
@@ -170,7 +188,7 @@ def _one(path: Path) -> _Read:
             )
         )
     facts = FileFacts(
-        path=writable(str(path)),
+        path=writable(str(trace.path)),
         format=trace.format,
         rank=trace.rank,
         world_size=trace.world_size,

@@ -21,6 +21,7 @@ from servemap.parsers.traces.table import (
     COLUMN_TYPES,
     EventTable,
     GrowingColumn,
+    Ints,
     Kind,
     Lane,
     Trace,
@@ -54,7 +55,8 @@ class _Reader:
     def __init__(self, database: sqlite3.Connection) -> None:
         self.database = database
         self.names: dict[str, int] = {}
-        self.lanes: dict[tuple[int | str, int | str], int] = {}
+        self.lanes: dict[tuple[int, int, int], int] = {}
+        """By process and what names the lane: its thread, or device and stream."""
         self.rows_taken = 0
         self.sizes: dict[int, int] = {}
         self.columns_taken = [GrowingColumn(kind) for kind in COLUMN_TYPES]
@@ -76,8 +78,8 @@ class _Reader:
     def name(self, text: object) -> int:
         return self.names.setdefault(str(text), len(self.names))
 
-    def lane(self, process: int | str, thread: int | str) -> int:
-        return self.lanes.setdefault((process, thread), len(self.lanes))
+    def lane(self, owner: int, one: int, other: int) -> int:
+        return self.lanes.setdefault((owner, one, other), len(self.lanes))
 
     def add(self, kind: Kind, rows: Iterator[_Row]) -> None:
         """Take rows, so many at a time that memory holds."""
@@ -121,7 +123,8 @@ class _Reader:
                 start,
                 end,
                 self.name(text),
-                self.lane(_number(device), _number(stream)),
+                # Each process counts its devices anew, so two of them may be called 0.
+                self.lane(_process(process), _number(device), _number(stream)),
                 _call_number(process, correlation),
                 _number(amount),
                 _number(node) > 0,
@@ -137,13 +140,23 @@ class _Reader:
                 continue
             said = text if text is not None else self.strings.get(name, name)
             where = _number(thread)
-            lane = self.lane(where >> 24 & 0xFFFFFF, where & 0xFFFFFF)
+            lane = self.lane(_process(thread), _process(thread), where & 0xFFFFFF)
             yield start, end, self.name(said), lane, _call_number(thread, correlation), -1, False
 
     def table(self) -> EventTable:
         names = [writable(name) for name in self.names]
-        lanes = [Lane(*one) for one in self.lanes]
+        lanes = [Lane(one, other) for _, one, other in self.lanes]
         return EventTable.of_columns(names, lanes, self.columns_taken, self.sizes, {})
+
+    def owners(self, table: EventTable) -> Ints:
+        """Return the process of each row."""
+        return np.array([owner for owner, _, _ in self.lanes], np.int64)[table.lane]
+
+
+def _process(owner: Any) -> int:
+    """Return the process in a global id of a process or thread: bits 24 to 47; -1 if none."""
+    found = _number(owner)
+    return found >> 24 & 0xFFFFFF if found >= 0 else -1
 
 
 def _number(value: Any) -> int:
@@ -160,8 +173,11 @@ def _call_number(owner: Any, correlation: Any) -> int:
     return (_number(owner) >> 24 & 0xFFFFFF) << 32 | correlation
 
 
-def read_nsys(path: Path) -> Trace:
-    """Return the events of one export.
+def read_nsys(path: Path) -> list[Trace]:
+    """Return the events of one export, of each process that works on a device by themselves.
+
+    Where several do, each is a rank, in the order of their numbers; threads of other processes
+    belong to none of them and are left out. Where one or none does, all is one trace.
 
     Raises:
         OSError: the file cannot be read.
@@ -201,7 +217,23 @@ def read_nsys(path: Path) -> Trace:
             str(path),
             "name an export of nsys with CUDA or NVTX events (--trace cuda,nvtx)",
         )
-    skipped = reader.skipped
+    owners = reader.owners(table)
+    workers = np.unique(owners[table.device])
+    parts = [table]
+    if len(workers) > 1:
+        parts = [table.take(owners == one) for one in workers]
+    return [_trace(path, part, reader.skipped.copy(), host, gpus, base, size) for part in parts]
+
+
+def _trace(
+    path: Path,
+    table: EventTable,
+    skipped: Counter[str],
+    host: Any,
+    gpus: dict[int, str],
+    base: Any,
+    size: int,
+) -> Trace:
     return Trace(
         path=path,
         format="nsys",

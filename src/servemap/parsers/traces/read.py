@@ -9,8 +9,8 @@ from servemap.parsers.traces.nsys import MAGIC, read_nsys
 from servemap.parsers.traces.table import Trace
 
 
-def read_trace(path: Path) -> Trace:
-    """Return the events of one file.
+def read_traces(path: Path) -> list[Trace]:
+    """Return the events of one file; a file of several ranks gives as many.
 
     Raises:
         OSError: the file cannot be read.
@@ -24,4 +24,4 @@ def read_trace(path: Path) -> Trace:
             str(path),
             "export it first: nsys export --type sqlite FILE.nsys-rep",
         )
-    return read_nsys(path) if first == MAGIC else read_kineto(path)
+    return read_nsys(path) if first == MAGIC else [read_kineto(path)]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from servemap.engines.base import Engine, Placement, python_env
+from servemap.engines.nsys import launched
 from servemap.model.server_spec import Container, ServerSpec
 from servemap.onnode.redact import redact_variable
 from servemap.server.container.command import in_container
@@ -97,6 +98,7 @@ def _command(
     workdir = context.paths_from(placement.node)
     argv = _argv(context, server, engine, placement)
     plain, secrets = resolve_secrets(python_env(server, workdir))
+    argv = launched(argv, plain, placement.rank)
     env = {**engine.defaults(placement), **context.node_spec(placement.node).env, **plain}
     cwd = str(Path(workdir, server.cwd)) if server.cwd else None
     if cwd and here and server.container is None:

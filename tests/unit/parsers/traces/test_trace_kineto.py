@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from servemap.model.errors import ParseError
 from servemap.parsers.traces.kineto import read_kineto
-from servemap.parsers.traces.read import read_trace
+from servemap.parsers.traces.read import read_traces
 from servemap.parsers.traces.table import Kind, Lane, Trace
 from tests.parts import need
 from tests.tracebuilder import document, event, kernel, launch, write
@@ -100,7 +100,7 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
     }
     for name, data in packed.items():
         (tmp_path / name).write_bytes(data)
-        assert rows(read_trace(tmp_path / name)) == EXPECTED, name
+        assert rows(read_traces(tmp_path / name)[0]) == EXPECTED, name
 
 
 def test_a_file_cut_anywhere_gives_its_whole_events(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_what_is_no_trace_is_refused_in_words(data: bytes, tmp_path: Path) -> No
     path = tmp_path / "t.json"
     path.write_bytes(data)
     with pytest.raises(ParseError) as refused:
-        read_trace(path)
+        read_traces(path)[0]
     assert refused.value.where == str(path)
 
 
@@ -314,7 +314,7 @@ def test_damage_never_gives_anything_but_events_or_a_refusal(data: Any, tmp_path
     path = tmp_path / "damaged.json"
     path.write_bytes(bytes(text))
     try:
-        trace = read_trace(path)
+        trace = read_traces(path)[0]
     except ParseError:
         return
     assert len(trace.events) <= 4
@@ -337,7 +337,7 @@ CORPUS = {
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_recorded_traces_give_the_right_kernels(name: str) -> None:
-    trace = read_trace(Path(need("corpus")) / name)
+    trace = read_traces(Path(need("corpus")) / name)[0]
     count, total_us, rank = CORPUS[name]
     kernels = trace.events.take(trace.events.kind == Kind.KERNEL)
     assert (len(kernels), trace.rank) == (count, rank)
@@ -347,13 +347,13 @@ def test_recorded_traces_give_the_right_kernels(name: str) -> None:
 
 def test_recorded_traces_say_what_is_missing() -> None:
     corpus = Path(need("corpus"))
-    cut = read_trace(corpus / "kineto_traces/012_derived_truncated_midway.json")
+    cut = read_traces(corpus / "kineto_traces/012_derived_truncated_midway.json")[0]
     assert "does not end" in cut.lost and len(cut.events) == 15
-    cut = read_trace(corpus / "kineto_traces/006_distinfo_without_rank.json")
+    cut = read_traces(corpus / "kineto_traces/006_distinfo_without_rank.json")[0]
     assert "1000000 bytes were read" in cut.lost
-    odd = read_trace(corpus / "kineto_traces/013_derived_kernel_without_dur.json")
+    odd = read_traces(corpus / "kineto_traces/013_derived_kernel_without_dur.json")[0]
     assert dict(odd.skipped) == {"without a time or duration": 1}
     with pytest.raises(ParseError, match="same process ids"):
-        read_trace(corpus / "kineto_traces/014_derived_two_ranks_same_pid.json")
+        read_traces(corpus / "kineto_traces/014_derived_two_ranks_same_pid.json")[0]
     with pytest.raises(ParseError, match="no trace"):
-        read_trace(corpus / "kineto_traces/016_nccl_profiler_plugin_trace.jsonl")
+        read_traces(corpus / "kineto_traces/016_nccl_profiler_plugin_trace.jsonl")[0]

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from servemap.analysis.traces.analyse import analyse
 from servemap.model.errors import ParseError
-from servemap.parsers.traces.read import read_trace
+from servemap.parsers.traces.read import read_traces
 from servemap.parsers.traces.table import Kind
 from tests.parts import need
 from tests.tracebuilder import analysis_of
@@ -63,7 +64,7 @@ def export(tmp_path: Path) -> Path:
 
 
 def test_an_export_becomes_the_same_table(export: Path) -> None:
-    trace = read_trace(export)
+    (trace,) = read_traces(export)
     events = trace.events
     assert (trace.format, trace.base_ns, trace.rank) == ("nsys", 1700000000000000000, None)
     assert [events.names[name] for name in events.name[events.device]] == [
@@ -95,22 +96,22 @@ def test_damaged_and_foreign_databases_are_refused_in_words(export: Path, tmp_pa
     for length in (17, 100, 4096, len(data) // 2):
         cut.write_bytes(data[:length])
         with pytest.raises(ParseError):
-            read_trace(cut)
+            read_traces(cut)
     with sqlite3.connect(tmp_path / "other.sqlite") as database:
         database.execute("create table a (b)")
     with pytest.raises(ParseError, match="no event with a duration"):
-        read_trace(tmp_path / "other.sqlite")
+        read_traces(tmp_path / "other.sqlite")
     report = tmp_path / "a.nsys-rep"
     report.write_bytes(b"QDST")
     with pytest.raises(ParseError, match="through its export"):
-        read_trace(report)
+        read_traces(report)
 
 
 @pytest.mark.parametrize(
     ("name", "length"), [("006_report1.sqlite", 109_287_695), ("007_report2.sqlite", 72_415_849)]
 )
 def test_recorded_exports(name: str, length: int) -> None:
-    trace = read_trace(Path(need("corpus")) / "nsys" / name)
+    (trace,) = read_traces(Path(need("corpus")) / "nsys" / name)
     events = trace.events
     counts = [int((events.kind == kind).sum()) for kind in (Kind.KERNEL, Kind.MEMCPY, Kind.RUNTIME)]
     assert counts == [1, 48, 6]
@@ -131,6 +132,51 @@ def test_damaged_bytes_are_read_around_or_refused(
     path = tmp_path / "damaged.sqlite"
     path.write_bytes(data)
     try:
-        assert len(read_trace(path).events)
+        assert all(len(one.events) for one in read_traces(path))
     except ParseError as refused:
         assert refused.where == str(path)
+
+
+@pytest.fixture
+def two_workers(export: Path) -> Path:
+    """The export with a second worker, whose only device is its number 0 too."""
+    other, thread = 200 << 24, 200 << 24 | 201
+    with sqlite3.connect(export) as database:
+        database.executemany(
+            "insert into CUPTI_ACTIVITY_KIND_KERNEL values (?, ?, 0, ?, ?, ?, ?, ?)",
+            [(105, 205, 7, 1, other, 1, None), (170, 262, 9, 2, other, 2, None)],
+        )
+        database.executemany(
+            "insert into CUPTI_ACTIVITY_KIND_RUNTIME values (?, ?, ?, ?, ?)",
+            [(92, 97, thread, 1, 3), (98, 99, thread, 2, 3), (1, 2, 300 << 24 | 300, 1, 3)],
+        )
+    return export
+
+
+def test_each_process_with_device_work_is_a_rank_of_its_own(two_workers: Path) -> None:
+    first, second = read_traces(two_workers)
+    assert int(first.events.device.sum()) == 4
+    assert int(second.events.device.sum()) == 2
+    assert second.events.start[second.events.device].tolist() == [105, 170]
+    assert (second.events.kind == Kind.RUNTIME).sum() == 2, "the other processes' calls are not its"
+    assert first.base_ns == second.base_ns
+
+
+def test_ranks_are_counted_over_the_files_of_all_nodes(two_workers: Path) -> None:
+    other = two_workers.with_name("node2.sqlite")
+    other.write_bytes(two_workers.read_bytes())
+    found = analyse([two_workers, other]).analysis
+    assert [one.file.rank for one in found.files] == [0, 1, 2, 3]
+    assert {one.file.world_size for one in found.files} == {4}
+    assert found.across is not None, "they meet in their collectives"
+
+
+def test_exports_of_two_sessions_that_lie_apart_are_no_capture(two_workers: Path) -> None:
+    other = two_workers.with_name("later.sqlite")
+    other.write_bytes(two_workers.read_bytes())
+    with sqlite3.connect(other) as database:
+        database.execute(
+            "update TARGET_INFO_SESSION_START_TIME set utcEpochNs = utcEpochNs + 60000000000"
+        )
+    with pytest.raises(ParseError, match=r"they lie 60\.0 s apart"):
+        analyse([two_workers, other])
