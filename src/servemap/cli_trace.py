@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from servemap.entry import run
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import ConfigError
 from servemap.model.files import regular
@@ -77,3 +78,15 @@ def _modules(log: Path | None, lines: str | None) -> ModuleLog | None:
     pattern = module_pattern(lines)
     with open(log, encoding="utf-8", errors="replace", opener=regular) as text:
         return read_modules(text, pattern)
+
+
+def main() -> None:
+    """Run `servemap trace` without the other commands."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.callback()(_group)
+    app.command()(trace)
+    run(app)
+
+
+def _group() -> None:
+    """Keep the word `trace` a command of its own, as it is among the others."""

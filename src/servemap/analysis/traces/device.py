@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from servemap.analysis.traces.classes import class_ids, class_kinds, classes_of
-from servemap.analysis.traces.exposure import KINDS, exposure
+from servemap.analysis.traces.exposure import KINDS, exposed_times
 from servemap.analysis.traces.gaps import GapFigures, gap_figures
 from servemap.analysis.traces.intervals import overlap, union
 from servemap.analysis.traces.launches import by_graph, launching_calls
@@ -118,13 +118,13 @@ def device_work(events: EventTable) -> list[DeviceWork]:
         mine = rows[ours[events.lane[rows]]]
         classes = classes_of(events.names, events.name[mine])
         kind = kinds[classes]
-        result = exposure(
+        exposed = exposed_times(
             events.start[mine],
             events.end[mine],
             {name: kind == index for index, name in enumerate(KINDS)},
         )
         calls = launching_calls(events, mine)
-        found.append(DeviceWork(device, mine, classes, result.exposed, calls))
+        found.append(DeviceWork(device, mine, classes, exposed, calls))
     return found
 
 

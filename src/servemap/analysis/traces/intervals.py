@@ -83,8 +83,10 @@ def owned(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     owns the time. A part that is empty has equal ends.
     """
     order = np.argsort(start, kind="stable")
-    reach = np.maximum.accumulate(end[order])
-    before = np.concatenate((start[order][:1], reach[:-1])) if len(order) else reach
+    reach = end[order]
+    np.maximum.accumulate(reach, out=reach)
+    ordered = start[order]
+    np.maximum(ordered[1:], reach[:-1], out=ordered[1:])
     begin = np.empty_like(start)
-    begin[order] = np.maximum(start[order], before)
-    return np.minimum(begin, np.maximum(begin, end)), np.maximum(begin, end)
+    begin[order] = ordered
+    return begin, np.maximum(begin, end)
