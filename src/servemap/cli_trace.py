@@ -48,9 +48,10 @@ def trace(
             )
     # Loaded here, since all other commands would wait for it.
     from servemap.analysis.traces.analyse import analyse
+    from servemap.analysis.traces.modules_text import modules_text
     from servemap.analysis.traces.questions import answers
     from servemap.analysis.traces.record import analysis_record
-    from servemap.analysis.traces.text import analysis_text, modules_text
+    from servemap.analysis.traces.text import analysis_text
     from servemap.analysis.traces.timeline import timeline
 
     modules = _modules(module_log, module_lines)

@@ -18,6 +18,9 @@ PROFILED = (
 _SHOWN = 0.005
 """Classes with a smaller share are not listed, but for the unmatched."""
 
+_BEHIND = 3
+_NAME = 60
+
 Part = tuple[str, dict[str, Any], bool]
 """One rank's figures: its name, the figures, whether a device was traced."""
 
@@ -166,6 +169,17 @@ def _phases(analysed: dict[str, dict[str, Any]]) -> list[Table]:
     return [Table(columns, rows, frozenset(columns[3:6]), note)] if rows else []
 
 
+def _behind(answer: dict[str, Any]) -> str:
+    said = []
+    for one in [mapping(event) for event in sequence(answer.get("behind"))][:_BEHIND]:
+        events, start = integer(one.get("events")), integer(one.get("start_ns"))
+        times = f"{events} x " if events is not None and events > 1 else ""
+        at = "" if start is None else f", at {start / 1e9:.6f} s"
+        name = str(one.get("name"))[:_NAME]
+        said.append(f"{one.get('where')}: {times}{name}, {_ms(one.get('length_ns'))} ms{at}")
+    return "; ".join(said)
+
+
 def _questions(analysed: dict[str, dict[str, Any]]) -> list[Table]:
     tables = []
     for name, analysis in analysed.items():
@@ -173,8 +187,10 @@ def _questions(analysed: dict[str, dict[str, Any]]) -> list[Table]:
         for one in map(mapping, sequence(analysis.get("questions"))):
             answer = str(one.get("answer"))
             known = Cell(answer) if one.get("answered") else Cell(answer, tone="muted")
-            rows.append([cell(one.get("question")), known])
-        tables.append(
-            Table(["Question", "Answer"], rows, caption=f"Ten questions, {name}: profiled")
+            rows.append([cell(one.get("question")), known, cell(_behind(one))])
+        caption = (
+            f"Ten questions, {name}: profiled. Of events behind an answer: their number, time "
+            "together, and where the longest is on the clock of the trace"
         )
+        tables.append(Table(["Question", "Answer", "Events behind it"], rows, caption=caption))
     return tables

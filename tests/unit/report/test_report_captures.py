@@ -46,7 +46,20 @@ ANALYSIS = {
     "profiled": True,
     "files": [rank(0, 1_000_000), rank(1, 2_500_000)],
     "questions": [
-        {"question": "is there a fixed slow rank", "answered": True, "answer": "rank 1"},
+        {
+            "question": "is there a fixed slow rank",
+            "answered": True,
+            "answer": "rank 1",
+            "behind": [
+                {
+                    "where": "rank 1",
+                    "name": "late at nccl",
+                    "events": 1,
+                    "length_ns": 2_000_000,
+                    "start_ns": 1_500_000_000,
+                }
+            ],
+        },
         {"question": "why", "answered": False, "answer": "not answerable because"},
     ],
 }
@@ -80,8 +93,8 @@ def test_what_an_analysed_capture_says(copy):
     ]
     assert texts(phases)[0] == [name, "rank 0", "decode", "8", "2", "1", shares]
     assert texts(questions) == [
-        ["is there a fixed slow rank", "rank 1"],
-        ["why", "not answerable because"],
+        ["is there a fixed slow rank", "rank 1", "rank 1: late at nccl, 2 ms, at 1.500000 s"],
+        ["why", "not answerable because", "-"],
     ]
     for table in (ranks, phases, questions):
         assert "rofiled" in table.caption

@@ -160,11 +160,12 @@ def _one(path: Path) -> _Read:
         model = trace.devices.get(work.device) if isinstance(work.device, int) else None
         of = steps_of_work(events, work, steps)
         communication = talks[work.classes].astype(np.int64)
+        of_steps = step_figures(events, work, steps, of, communication)
         devices.append(
             DeviceReport(
                 device_figures(events, work, model),
-                phase_figures(events, work, steps, of, communication),
-                step_figures(events, work, steps, of, communication),
+                phase_figures(events, work, of_steps, of, communication),
+                of_steps,
                 int(work.exposed[of == NO_STEP].sum()),
                 int((work.calls < 0).sum()) if steps else 0,
             )

@@ -39,6 +39,7 @@ class KernelTime:
     exposed_ns: int
     min_ns: int
     max_ns: int
+    longest_start_ns: int
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,7 @@ def kernel_times(events: EventTable, work: DeviceWork, chosen: Ints) -> list[Ker
     class_index[at] = work.classes[chosen]
     ids = class_ids()
     top = np.lexsort((-sums, -exposed))[:TOP_KERNELS]
+    starts = events.start[rows]
     return [
         KernelTime(
             events.names[names[one]],
@@ -168,6 +170,7 @@ def kernel_times(events: EventTable, work: DeviceWork, chosen: Ints) -> list[Ker
             int(exposed[one]),
             int(shortest[one]),
             int(longest[one]),
+            int(starts[(at == one) & (length == longest[one])][0]),
         )
         for one in top
     ]
