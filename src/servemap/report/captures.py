@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from servemap.parsers.values import integer, mapping, number, sequence, text
+from servemap.report.capture_plots import exposed_plot
 from servemap.report.document import Cell, Section, Table, cell
 from servemap.report.numbers import percent, plain
 from servemap.report.reasons import reason_cell, reasons_of
@@ -39,7 +40,9 @@ def captures(run: Run) -> Section:
     analysed = {name: one for name, one in analysed.items() if one.get("status") == "ok"}
     if analysed:
         tables += [_ranks(analysed), *_phases(analysed), *_questions(analysed)]
-    return Section("captures", "Captures", [PROFILED], tables)
+    plots = [exposed_plot(name, list(_parts(one))) for name, one in analysed.items()]
+    drawn = [plot for plot in plots if plot is not None]
+    return Section("captures", "Captures", [PROFILED], tables, drawn)
 
 
 def _taken(run: Run) -> Table:
@@ -92,7 +95,9 @@ def _parts(analysis: dict[str, Any]) -> Iterator[Part]:
         name = "one file" if rank is None else f"rank {rank}"
         devices = [mapping(one) for one in sequence(file.get("devices"))]
         for device in devices:
-            yield name, {**device, **mapping(device.get("figures"))}, True
+            figures = mapping(device.get("figures"))
+            whose = name if len(devices) == 1 else f"{name}, device {figures.get('device')}"
+            yield whose, {**device, **figures}, True
         if not devices and file.get("host"):
             yield name, mapping(file.get("host")), False
 

@@ -25,8 +25,9 @@ RECORD = {
 
 def rank(number: int, exposed_ns: int) -> dict[str, Any]:
     classes = [
-        {"id": "gemm", "share": 0.75}, {"id": "norm", "share": 0.001},
-        {"id": "unmatched", "share": 0.002},
+        {"id": "gemm", "share": 0.75, "exposed_ns": 6_000_000 + number},
+        {"id": "norm", "share": 0.001, "exposed_ns": 8_000},
+        {"id": "unmatched", "share": 0.002, "exposed_ns": 16_000},
     ]  # fmt: skip
     figures = {
         "span_ns": 10_000_000,
@@ -98,6 +99,26 @@ def test_what_an_analysed_capture_says(copy):
     ]
     for table in (ranks, phases, questions):
         assert "rofiled" in table.caption
+
+
+def test_exposed_time_by_class_and_rank_is_drawn_and_marked(copy):
+    run, rows = copy
+    [plot] = section(run, rows, RECORD, ANALYSIS).plots
+    assert "profiled" in plot.caption
+    bars = {one["name"]: (one["y"], one["x"]) for one in plot.figure["data"]}
+    assert bars == {
+        "gemm": (["rank 0", "rank 1"], [6.0, 6.000001]),
+        "norm": (["rank 0", "rank 1"], [0.008, 0.008]),
+        "unmatched": (["rank 0", "rank 1"], [0.016, 0.016]),
+    }
+    assert plot.figure["layout"]["barmode"] == "stack"
+    many = [{"id": f"class{at}", "exposed_ns": 1000 * (20 - at)} for at in range(12)]
+    files = [{"file": {"rank": 0}, "devices": [{"figures": {"classes": many}}]}]
+    [plot] = section(run, rows, RECORD, {**ANALYSIS, "files": files}).plots
+    assert [one["name"] for one in plot.figure["data"]][7:] == ["class7", "other classes"]
+    assert plot.figure["data"][-1]["x"] == [sum(20 - at for at in range(8, 12)) / 1000]
+    files = [{"file": {"rank": 0}, "devices": [{"figures": {"classes": []}}]}]
+    assert section(run, rows, RECORD, {**ANALYSIS, "files": files}).plots == []
 
 
 def test_a_host_stands_for_a_rank_whose_device_was_not_traced(copy):

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from servemap.model.errors import ParseError
-from servemap.parsers.traces.json_events import Batch, Event, EventReader, interval_decoder
+from servemap.parsers.traces.event_types import Event, interval_decoder
+from servemap.parsers.traces.json_events import Batch, EventReader
 from servemap.parsers.traces.sanity import keep_sane, refuse_mixed
 from servemap.parsers.traces.stream import TextPieces
 from servemap.parsers.traces.table import (

@@ -211,10 +211,7 @@ def test_the_ten_questions_have_an_answer_or_a_reason(by_hand: Analysis) -> None
 
 def test_answers_name_the_events_behind_them(by_hand: Analysis) -> None:
     behind = {one.question: one.behind for one in answers(by_hand)}
-    first, second = (
-        behind["exposed time of communication"],
-        behind["why a long prefill delays decoding"],
-    )
+    first = behind["exposed time of communication"]
     assert [(one.where, one.name, one.events, one.length_ns, one.start_ns) for one in first] == [
         ("rank 0", NCCL, 2, 21_000, 20_000)
     ]
