@@ -133,6 +133,33 @@ def test_idle_gaps_and_what_the_host_did(by_hand: Analysis) -> None:
     assert (longest.before, longest.after) == (NCCL, GEMM)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "cause"),
+    [
+        ("python_function", "vllm/shm_broadcast.py(500): acquire_read", "waiting_for_rank"),
+        (
+            "python_function",
+            "torch/distributed/distributed_c10d.py(4): barrier",
+            "waiting_for_rank",
+        ),
+        ("cpu_op", "gloo:broadcast", "waiting_for_rank"),
+        ("python_function", "torch/distributed/distributed_c10d.py(9): pg_map", "python"),
+        ("python_function", "sglang/managers/scheduler.py(5): recv_requests", "scheduler"),
+        ("cuda_runtime", "cudaStreamSynchronize", "synchronising"),
+        ("cuda_runtime", "cudaLaunchKernel", "launching"),
+        ("cpu_op", "aten::mm", "operators"),
+        ("user_annotation", "anything", "annotated"),
+    ],
+)
+def test_what_the_host_did_in_a_gap(kind: str, name: str, cause: str, tmp_path: Path) -> None:
+    events = [
+        kernel(GEMM, 0, 10), event(kind, name, 10, 20), launch(30, 1, 1),
+        kernel(GEMM, 31, 5, correlation=1),
+    ]  # fmt: skip
+    causes = only(analysis_of([write(tmp_path / "t.json", events)])).figures.gaps.causes
+    assert causes == {cause: 20_000, "queued": 1_000}
+
+
 def test_steps_and_phases(by_hand: Analysis) -> None:
     report = only(by_hand)
     assert by_hand.files[0].steps_named_by == "vllm"
