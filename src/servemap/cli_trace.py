@@ -27,6 +27,12 @@ def trace(
         Path | None,
         typer.Option("--timeline", help="Also write a small timeline that Perfetto opens."),
     ] = None,
+    experts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--experts", help="What SGLang's expert distribution recorder wrote (.pt), each file."
+        ),
+    ] = None,
     module_log: Annotated[
         Path | None,
         typer.Option("--module-log", help="A log in which the model sums up its own modules."),
@@ -55,7 +61,7 @@ def trace(
     from servemap.analysis.traces.timeline import timeline
 
     modules = _modules(module_log, module_lines)
-    found = analyse(files)
+    found = analyse(files, experts or ())
     said = answers(found.analysis)
     write_json_atomic(out, analysis_record(found.analysis, said, modules))
     typer.echo(analysis_text(found.analysis, said))

@@ -35,6 +35,7 @@ from servemap.analysis.traces.behind import (
 from servemap.analysis.traces.classes import class_ids, class_kinds
 from servemap.analysis.traces.delays import delayed
 from servemap.analysis.traces.device import Communication
+from servemap.analysis.traces.experts import say_load
 from servemap.analysis.traces.ranks import UNTOLD
 
 
@@ -221,6 +222,8 @@ def _straggler(analysis: Analysis) -> Said:
 
 
 def _experts(analysis: Analysis) -> Said:
+    if analysis.experts is not None and analysis.experts.layers:
+        return say_load(analysis.experts), class_by_rank(analysis, "moe_experts")[1]
     times, behind = class_by_rank(analysis, "moe_experts")
     if not times:
         raise NoAnswerError("no kernel of experts ran in this capture")

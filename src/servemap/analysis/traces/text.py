@@ -48,7 +48,7 @@ def analysis_text(analysis: Analysis, answers: Iterable[Answer]) -> str:
     for file in analysis.files:
         if file.host is not None:
             parts.append(_host(label(file), file.host))
-    parts += [_across(analysis), _answers(answers)]
+    parts += [_across(analysis), _experts(analysis), _answers(answers)]
     return printable("\n\n".join(part for part in parts if part))
 
 
@@ -270,6 +270,23 @@ def _across(analysis: Analysis) -> str:
             grid(phases, of_phase),
         ]
     )
+
+
+def _experts(analysis: Analysis) -> str:
+    if analysis.experts is None:
+        return ""
+    rows = [
+        [
+            str(one.layer),
+            str(one.tokens),
+            f"{one.max_over_mean:.3g}",
+            str(one.busiest_expert),
+            str(one.experts_without_tokens),
+        ]
+        for one in sorted(analysis.experts.layers, key=lambda one: -one.max_over_mean)[:TOP]
+    ]
+    heads = ["layer, most uneven", "tokens", "busiest / mean", "busiest", "experts without tokens"]
+    return grid(rows, heads)
 
 
 def _answers(answers: Iterable[Answer]) -> str:
