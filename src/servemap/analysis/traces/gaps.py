@@ -63,9 +63,9 @@ class Gap:
 class GapFigures:
     """All idle gaps of one device; `causes` sums up to `total_ns`.
 
-    `queued` is time in which the next work was launched already and had not begun; the rest is
-    time before its launch, by what the launching thread did. `launch_not_traced`: the call that
-    launched the next work is not in the file.
+    `queued` is time in which the call that launched the next work was done and the work had not
+    begun; the rest is time before that, by what the launching thread did. `launch_not_traced`:
+    the call that launched the next work is not in the file.
     """
 
     gaps: int
@@ -84,7 +84,8 @@ def gap_figures(events: EventTable, rows: Ints, calls: Ints, busy: Spans) -> Gap
     after = order[np.searchsorted(starts, idle.end)]
     call = calls[after]
     known = call >= 0
-    launch = np.where(known, events.start[np.maximum(call, 0)], idle.start)
+    # Work is launched once its call is done: a call may first load code, or wait itself.
+    launch = np.where(known, events.end[np.maximum(call, 0)], idle.start)
     launch = np.clip(launch, idle.start, idle.end)
     longest = np.argsort(idle.start - idle.end, kind="stable")[:LONGEST]
     lanes = np.where(known, events.lane[np.maximum(call, 0)], -1)

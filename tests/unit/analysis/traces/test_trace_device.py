@@ -21,12 +21,12 @@ EVENTS: list[dict[str, Any]] = [
     launch(1, 2, 1),
     launch(4, 2, 2),
     launch(7, 2, 3),
-    # The launch of the gemm at 40 begins at 38: of the gap [34,40) the host is late for 4,
-    # of which a synchronising call takes 1, an operator 2, Python 1; then 2 are spent queued.
+    # The launch of the gemm at 40 begins at 38 and ends at 39: of the gap [34,40) the host is late
+    # for 5: a synchronising call takes 1, an operator 2, Python 1, the launch 1; then 1 is queued.
     event("python_function", "model.py(3): forward", 30, 26),
     event("cpu_op", "aten::linear", 35, 6),
     launch(35, 1, 90, name="cudaStreamSynchronize"),
-    launch(38, 2, 4),
+    launch(38, 1, 4),
     launch(41, 1, 5, name="cudaGraphLaunch"),
     launch(43, 2, 6),
     kernel(GEMM, 10, 10, correlation=1),
@@ -121,8 +121,9 @@ def test_idle_gaps_and_what_the_host_did(by_hand: Analysis) -> None:
     assert (gaps.gaps, gaps.total_ns) == (2, 8_000)
     assert gaps.causes == {
         "operators": 2_000,
-        "queued": 2_000,
         "launch_not_traced": 2_000,
+        "launching": 1_000,
+        "queued": 1_000,
         "python": 1_000,
         "synchronising": 1_000,
     }
@@ -153,11 +154,29 @@ def test_idle_gaps_and_what_the_host_did(by_hand: Analysis) -> None:
 )
 def test_what_the_host_did_in_a_gap(kind: str, name: str, cause: str, tmp_path: Path) -> None:
     events = [
-        kernel(GEMM, 0, 10), event(kind, name, 10, 20), launch(30, 1, 1),
+        kernel(GEMM, 0, 10), event(kind, name, 10, 20), launch(30, 0, 1),
         kernel(GEMM, 31, 5, correlation=1),
     ]  # fmt: skip
     causes = only(analysis_of([write(tmp_path / "t.json", events)])).figures.gaps.causes
     assert causes == {cause: 20_000, "queued": 1_000}
+
+
+def test_the_last_step_and_untraced_launches_are_kept_and_flagged(tmp_path: Path) -> None:
+    events = [
+        event("user_annotation", "ProfilerStep#1", 0, 10), launch(1, 1, 1),
+        event("user_annotation", "ProfilerStep#2", 10, 10), launch(11, 1, 2),
+        kernel(GEMM, 2, 4, correlation=1),
+        kernel(GEMM, 12, 5, correlation=2),
+        kernel(GEMM, 18, 7, correlation=99),
+    ]  # fmt: skip
+    report = only(analysis_of([write(tmp_path / "t.json", events)]))
+    assert (report.figures.span_ns, report.figures.busy_ns) == (23_000, 16_000)
+    assert [(one.name, one.device_busy_ns) for one in report.steps] == [
+        ("ProfilerStep#1", 4_000),
+        ("ProfilerStep#2", 12_000),
+    ]
+    assert (report.by_time, report.figures.launches.launches_traced) == (1, 2)
+    assert report.figures.gaps.causes["launch_not_traced"] == 1_000
 
 
 def test_steps_and_phases(by_hand: Analysis) -> None:

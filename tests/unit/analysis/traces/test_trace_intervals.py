@@ -6,6 +6,7 @@ from servemap.analysis.traces.exposure import KINDS, exposed_times
 from servemap.analysis.traces.intervals import (
     EMPTY,
     gaps,
+    joined,
     measure_before,
     overlap,
     owned,
@@ -98,6 +99,18 @@ def test_exposed_parts_make_the_busy_time_and_kinds_hide_each_other(
     # exposed = total - hidden
     compute, talk, _ = (union(start[rows[name]], end[rows[name]]) for name in KINDS)
     assert exposed[1] == talk.total - overlap(talk, compute)
+
+
+@given(PAIRS, st.integers(1, 6))
+def test_joined_sets_hold_all_and_lose_the_shortest_gaps(
+    pairs: list[tuple[int, int]], most: int
+) -> None:
+    whole = union(*arrays(pairs))
+    found = joined(whole, most)
+    assert len(found.start) == min(len(whole.start), most)
+    lengths = sorted((gaps(whole).end - gaps(whole).start).tolist(), reverse=True)
+    assert gaps(found).total == sum(lengths[: most - 1])
+    assert found.total + gaps(found).total == whole.total + gaps(whole).total
 
 
 def test_a_set_by_hand() -> None:
