@@ -84,7 +84,7 @@ class _Reader:
         while part := list(islice(rows, _ROWS)):
             start, end, name, lane, correlation, sizes, graph = zip(*part, strict=True)
             columns = (start, end, (kind,) * len(part), name, lane, correlation, graph)
-            kinds = (*COLUMN_TYPES[:5], np.int64, np.bool_)
+            kinds = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int64, np.bool_)
             for growing, column, one in zip(self.columns_taken, columns, kinds, strict=True):
                 growing.add(np.array(column, one))
             known = enumerate(sizes, self.rows_taken)

@@ -190,6 +190,15 @@ def test_a_large_event_is_read_in_many_pieces(
     assert events.end.tolist() == [3000, 6000]
 
 
+def test_as_many_names_and_threads_as_there_are_stay_apart(tmp_path: Path) -> None:
+    count = 33_000
+    events = [kernel(f"k{at}", at, 1, stream=at, tid=at) for at in range(count)]
+    found = read_kineto(write(tmp_path / "t.json", events)).events
+    assert len(set(found.name.tolist())) == len(set(found.lane.tolist())) == count
+    assert found.names[found.name[-1]] == f"k{count - 1}"
+    assert found.lanes[found.lane[-1]] == Lane(0, count - 1)
+
+
 def test_times_stay_whole_ns(tmp_path: Path) -> None:
     text = (
         '{"traceEvents": [{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,'
