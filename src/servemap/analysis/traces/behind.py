@@ -10,6 +10,7 @@ from servemap.analysis.traces.phases import StepFigures
 from servemap.analysis.traces.ranks import LateCollective
 
 SHOWN = 3
+_BRIEF = 22
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,20 @@ def of_calls(where: str, calls: Iterable[CallTime]) -> list[Behind]:
 def of_gaps(where: str, longest: Iterable[Gap]) -> list[Behind]:
     """Return the longest idle gaps, named by what stands around them."""
     return [
-        Behind(where, f"idle from {one.before} to {one.after}", 1, one.length_ns, one.start_ns)
+        Behind(
+            where,
+            f"idle from {_brief(one.before)} to {_brief(one.after)}",
+            1,
+            one.length_ns,
+            one.start_ns,
+        )
         for one in list(longest)[:SHOWN]
     ]
+
+
+def _brief(name: str) -> str:
+    """Return so much of a kernel's name that two of them fit in a line."""
+    return name.removeprefix("void ").replace("(anonymous namespace)::", "")[:_BRIEF]
 
 
 def of_steps(where: str, steps: Iterable[StepFigures]) -> list[Behind]:
