@@ -263,7 +263,11 @@ def test_answers_name_the_events_behind_them(by_hand: Analysis) -> None:
     ]
     assert behind["why a long prefill delays decoding"] == []
     [gap, other] = behind["holes left by the host or by synchronising"]
-    assert (gap.name, gap.length_ns, gap.start_ns) == (f"idle from {NCCL[:22]} to {GEMM}", 6_000, 34_000)
+    assert (gap.name, gap.length_ns, gap.start_ns) == (
+        f"idle from {NCCL[:22]} to {GEMM}",
+        6_000,
+        34_000,
+    )
     assert other.length_ns == 2_000
     for one in answers(by_hand):
         assert one.answered or not one.behind
