@@ -22,10 +22,15 @@ SPEED_LIMIT = 150.0
 
 # The questions that both answer: time by kind, kernels, overlap, idle time.
 HTA = """
+import json
 import sys
 from hta.trace_analysis import TraceAnalysis
-found = TraceAnalysis(trace_files={n: p for n, p in enumerate(sys.argv[1:])}, trace_dir="/")
-found.get_temporal_breakdown(visualize=False)
+found = TraceAnalysis(
+    trace_files={n: p for n, p in enumerate(sys.argv[1:])}, trace_dir="/",
+    include_last_profiler_step=True,
+)
+times = found.get_temporal_breakdown(visualize=False)
+json.dump(times.to_dict("records"), open("hta.json", "w"), default=float)
 found.get_gpu_kernel_breakdown(visualize=False)
 found.get_comm_comp_overlap(visualize=False)
 found.get_idle_time_breakdown(ranks=[0], visualize=False)
@@ -76,6 +81,19 @@ def cost(argv: list[str], folder: Path) -> dict[str, float]:
     }
 
 
+def differences(folder: Path) -> list[str]:
+    """Return where idle and compute time of a rank differ between both, by more than 1 us."""
+    files = json.loads((folder / "analysis.json").read_text())["files"]
+    theirs = json.loads((folder / "hta.json").read_text())
+    found = []
+    for file, other in zip(files, theirs, strict=True):
+        ours = file["devices"][0]["figures"]
+        for key, name in (("idle_ns", "idle_time(us)"), ("compute_ns", "compute_time(us)")):
+            if abs(ours[key] / 1000 - other[name]) > 1:
+                found.append(f"rank {other['rank']}: {key} {ours[key]}, theirs {other[name]} us")
+    return found
+
+
 def can_measure() -> bool:
     """Whether the recorded trace is here."""
     return (Path(os.environ.get("SERVEMAP_CORPUS", "")) / SOURCE).is_file()
@@ -104,6 +122,7 @@ def measure(folder: Path) -> dict[str, Any]:
         figures[name] = {"bytes": size, **{key: one for key, one in turns.items() if one}}
         figures[name]["mb_per_cpu_s"] = round(size / 1e6 / least(turns["servemap"], "cpu_s"), 1)
         if turns["hta"]:
+            figures[name]["differences"] = differences(folder)
             for key in ("wall_s", "cpu_s", "peak_mb"):
                 ratio = least(turns["hta"], key) / least(turns["servemap"], key)
                 figures[name][f"ratio_{key}"] = round(ratio, 1)
@@ -122,6 +141,7 @@ def broken(figures: dict[str, Any]) -> list[str]:
     """Return the limits that the figures break."""
     failures = []
     for name in SIZES:
+        failures += [f"trace, {name}: {one}" for one in figures[name].get("differences", [])]
         if (speed := figures[name]["mb_per_cpu_s"]) < SPEED_LIMIT:
             failures.append(f"trace, {name}: {speed} MB a processor second, limit {SPEED_LIMIT}")
         for key in ("ratio_wall_s", "ratio_peak_mb"):

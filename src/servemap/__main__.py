@@ -1,6 +1,6 @@
 """`python -m servemap` is the command `servemap`."""
 
-from servemap.cli import main
+from servemap.entry import main
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,5 @@
 """The command `servemap`: what people ask for beside Snakemake's own targets."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +26,7 @@ from servemap.analysis.targets import missed
 from servemap.analysis.verify import damaged_files
 from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
+from servemap.entry import run
 from servemap.measure import status as state
 from servemap.measure.capture_status import planned_captures
 from servemap.measure.ending import still_running
@@ -35,16 +35,14 @@ from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
 from servemap.model.baselines import CollectiveBaseline
 from servemap.model.cases import ReplayCase
-from servemap.model.errors import ConfigError, LockedError, ResultsError, ServemapError
+from servemap.model.errors import ConfigError, LockedError, ResultsError
 from servemap.model.load import read_yaml
 from servemap.model.phases import Milestone
 from servemap.model.replay import case_trace
 from servemap.model.resolve import resolved_case
 from servemap.model.results import RESULTS, run_dir
 from servemap.model.targets import with_present_names
-from servemap.onnode.any_text import take_any_text
 from servemap.report.render import outdated, render
-from servemap.scripting import say_os_error
 from servemap.server.context import Context
 from servemap.server.hold.leftover import left_running
 from servemap.server.hold.manifest import check_manifest
@@ -324,13 +322,7 @@ def bench(context: typer.Context) -> None:
 
 def main() -> None:
     """Entry point: errors are said in words and end with 1."""
-    take_any_text()
-    try:
-        app()
-    except ServemapError as error:
-        sys.exit(f"error: {error}")
-    except OSError as error:
-        sys.exit(f"error: {say_os_error(error)}")
+    run(app)
 
 
 if __name__ == "__main__":

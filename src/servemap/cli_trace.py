@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from servemap.entry import run
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import ConfigError
 from servemap.model.files import regular
@@ -25,6 +26,12 @@ def trace(
     timeline_out: Annotated[
         Path | None,
         typer.Option("--timeline", help="Also write a small timeline that Perfetto opens."),
+    ] = None,
+    experts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--experts", help="What SGLang's expert distribution recorder wrote (.pt), each file."
+        ),
     ] = None,
     module_log: Annotated[
         Path | None,
@@ -47,13 +54,14 @@ def trace(
             )
     # Loaded here, since all other commands would wait for it.
     from servemap.analysis.traces.analyse import analyse
+    from servemap.analysis.traces.modules_text import modules_text
     from servemap.analysis.traces.questions import answers
     from servemap.analysis.traces.record import analysis_record
-    from servemap.analysis.traces.text import analysis_text, modules_text
+    from servemap.analysis.traces.text import analysis_text
     from servemap.analysis.traces.timeline import timeline
 
     modules = _modules(module_log, module_lines)
-    found = analyse(files)
+    found = analyse(files, experts or ())
     said = answers(found.analysis)
     write_json_atomic(out, analysis_record(found.analysis, said, modules))
     typer.echo(analysis_text(found.analysis, said))
@@ -77,3 +85,15 @@ def _modules(log: Path | None, lines: str | None) -> ModuleLog | None:
     pattern = module_pattern(lines)
     with open(log, encoding="utf-8", errors="replace", opener=regular) as text:
         return read_modules(text, pattern)
+
+
+def main() -> None:
+    """Run `servemap trace` without the other commands."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.callback()(_group)
+    app.command()(trace)
+    run(app)
+
+
+def _group() -> None:
+    """Keep the word `trace` a command of its own, as it is among the others."""

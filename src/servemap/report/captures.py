@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from servemap.parsers.values import integer, mapping, number, sequence, text
+from servemap.report.capture_plots import exposed_plot
 from servemap.report.document import Cell, Section, Table, cell
 from servemap.report.numbers import percent, plain
 from servemap.report.reasons import reason_cell, reasons_of
@@ -17,6 +18,9 @@ PROFILED = (
 )
 _SHOWN = 0.005
 """Classes with a smaller share are not listed, but for the unmatched."""
+
+_BEHIND = 3
+_NAME = 60
 
 Part = tuple[str, dict[str, Any], bool]
 """One rank's figures: its name, the figures, whether a device was traced."""
@@ -36,7 +40,9 @@ def captures(run: Run) -> Section:
     analysed = {name: one for name, one in analysed.items() if one.get("status") == "ok"}
     if analysed:
         tables += [_ranks(analysed), *_phases(analysed), *_questions(analysed)]
-    return Section("captures", "Captures", [PROFILED], tables)
+    plots = [exposed_plot(name, list(_parts(one))) for name, one in analysed.items()]
+    drawn = [plot for plot in plots if plot is not None]
+    return Section("captures", "Captures", [PROFILED], tables, drawn)
 
 
 def _taken(run: Run) -> Table:
@@ -107,7 +113,9 @@ def _parts(analysis: dict[str, Any]) -> Iterator[Part]:
         name = "one file" if rank is None else f"rank {rank}"
         devices = [mapping(one) for one in sequence(file.get("devices"))]
         for device in devices:
-            yield name, {**device, **mapping(device.get("figures"))}, True
+            figures = mapping(device.get("figures"))
+            whose = name if len(devices) == 1 else f"{name}, device {figures.get('device')}"
+            yield whose, {**device, **figures}, True
         if not devices and file.get("host"):
             yield name, mapping(file.get("host")), False
 
@@ -184,6 +192,17 @@ def _phases(analysed: dict[str, dict[str, Any]]) -> list[Table]:
     return [Table(columns, rows, frozenset(columns[3:6]), note)] if rows else []
 
 
+def _behind(answer: dict[str, Any]) -> str:
+    said = []
+    for one in [mapping(event) for event in sequence(answer.get("behind"))][:_BEHIND]:
+        events, start = integer(one.get("events")), integer(one.get("start_ns"))
+        times = f"{events} x " if events is not None and events > 1 else ""
+        at = "" if start is None else f", at {start / 1e9:.6f} s"
+        name = str(one.get("name"))[:_NAME]
+        said.append(f"{one.get('where')}: {times}{name}, {_ms(one.get('length_ns'))} ms{at}")
+    return "; ".join(said)
+
+
 def _questions(analysed: dict[str, dict[str, Any]]) -> list[Table]:
     tables = []
     for name, analysis in analysed.items():
@@ -191,8 +210,10 @@ def _questions(analysed: dict[str, dict[str, Any]]) -> list[Table]:
         for one in map(mapping, sequence(analysis.get("questions"))):
             answer = str(one.get("answer"))
             known = Cell(answer) if one.get("answered") else Cell(answer, tone="muted")
-            rows.append([cell(one.get("question")), known])
-        tables.append(
-            Table(["Question", "Answer"], rows, caption=f"Ten questions, {name}: profiled")
+            rows.append([cell(one.get("question")), known, cell(_behind(one))])
+        caption = (
+            f"Ten questions, {name}: profiled. Of events behind an answer: their number, time "
+            "together, and where the longest is on the clock of the trace"
         )
+        tables.append(Table(["Question", "Answer", "Events behind it"], rows, caption=caption))
     return tables

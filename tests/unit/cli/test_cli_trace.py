@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,23 @@ def test_a_log_of_modules_is_told_beside_the_trace(tmp_path: Path) -> None:
     assert (module["phase"], module["class_id"], module["total_ns"]) == (
         "decode", "moe_experts", 540_240_000,
     )  # fmt: skip
+
+
+def test_trace_starts_without_the_other_commands(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", EVENTS)
+    script = (
+        "import sys; from servemap.entry import main\n"
+        "try: main()\n"
+        "except SystemExit as ended: assert not ended.code, ended\n"
+        "heavy = {'servemap.cli', 'servemap.measure', 'pyarrow', 'plotly'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    words = ["trace", str(path), "--out", str(tmp_path / "a.json")]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "rank 0 of 2" in done.stdout
 
 
 @pytest.mark.parametrize(

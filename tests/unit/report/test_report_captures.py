@@ -25,8 +25,9 @@ RECORD = {
 
 def rank(number: int, exposed_ns: int) -> dict[str, Any]:
     classes = [
-        {"id": "gemm", "share": 0.75}, {"id": "norm", "share": 0.001},
-        {"id": "unmatched", "share": 0.002},
+        {"id": "gemm", "share": 0.75, "exposed_ns": 6_000_000 + number},
+        {"id": "norm", "share": 0.001, "exposed_ns": 8_000},
+        {"id": "unmatched", "share": 0.002, "exposed_ns": 16_000},
     ]  # fmt: skip
     figures = {
         "span_ns": 10_000_000,
@@ -46,7 +47,20 @@ ANALYSIS = {
     "profiled": True,
     "files": [rank(0, 1_000_000), rank(1, 2_500_000)],
     "questions": [
-        {"question": "is there a fixed slow rank", "answered": True, "answer": "rank 1"},
+        {
+            "question": "is there a fixed slow rank",
+            "answered": True,
+            "answer": "rank 1",
+            "behind": [
+                {
+                    "where": "rank 1",
+                    "name": "late at nccl",
+                    "events": 1,
+                    "length_ns": 2_000_000,
+                    "start_ns": 1_500_000_000,
+                }
+            ],
+        },
         {"question": "why", "answered": False, "answer": "not answerable because"},
     ],
 }
@@ -80,8 +94,8 @@ def test_what_an_analysed_capture_says(copy):
     ]
     assert texts(phases)[0] == [name, "rank 0", "decode", "8", "2", "1", shares]
     assert texts(questions) == [
-        ["is there a fixed slow rank", "rank 1"],
-        ["why", "not answerable because"],
+        ["is there a fixed slow rank", "rank 1", "rank 1: late at nccl, 2 ms, at 1.500000 s"],
+        ["why", "not answerable because", "-"],
     ]
     for table in (ranks, phases, questions):
         assert "rofiled" in table.caption
@@ -92,6 +106,26 @@ def test_the_stage_and_the_ranks_that_were_asked_for_are_named(copy):
     spec = {"capture": {"case": "c", "num_steps": 8, "stage": "decode", "ranks": [0, 8]}}
     (table,) = section(run, rows, {**RECORD, "spec": spec}, None).tables
     assert texts(table)[0][4:8] == ["8 decode", "the steps asked for", "250", "only 0, 8"]
+
+
+def test_exposed_time_by_class_and_rank_is_drawn_and_marked(copy):
+    run, rows = copy
+    [plot] = section(run, rows, RECORD, ANALYSIS).plots
+    assert "profiled" in plot.caption
+    bars = {one["name"]: (one["y"], one["x"]) for one in plot.figure["data"]}
+    assert bars == {
+        "gemm": (["rank 0", "rank 1"], [6.0, 6.000001]),
+        "norm": (["rank 0", "rank 1"], [0.008, 0.008]),
+        "unmatched": (["rank 0", "rank 1"], [0.016, 0.016]),
+    }
+    assert plot.figure["layout"]["barmode"] == "stack"
+    many = [{"id": f"class{at}", "exposed_ns": 1000 * (20 - at)} for at in range(12)]
+    files = [{"file": {"rank": 0}, "devices": [{"figures": {"classes": many}}]}]
+    [plot] = section(run, rows, RECORD, {**ANALYSIS, "files": files}).plots
+    assert [one["name"] for one in plot.figure["data"]][7:] == ["class7", "other classes"]
+    assert plot.figure["data"][-1]["x"] == [sum(20 - at for at in range(8, 12)) / 1000]
+    files = [{"file": {"rank": 0}, "devices": [{"figures": {"classes": []}}]}]
+    assert section(run, rows, RECORD, {**ANALYSIS, "files": files}).plots == []
 
 
 def test_a_host_stands_for_a_rank_whose_device_was_not_traced(copy):

@@ -13,6 +13,7 @@ from servemap.analysis.traces.captures import Source, check_one_capture, source_
 from servemap.analysis.traces.classes import class_kinds
 from servemap.analysis.traces.collectives import RankCollectives, match, rank_collectives
 from servemap.analysis.traces.device import DeviceFigures, device_figures, device_work
+from servemap.analysis.traces.experts import ExpertLoad, expert_load
 from servemap.analysis.traces.host import CallTime, HostFigures, host_figures, runtime_calls
 from servemap.analysis.traces.intervals import Spans
 from servemap.analysis.traces.phases import (
@@ -25,6 +26,7 @@ from servemap.analysis.traces.phases import (
 from servemap.analysis.traces.ranks import AcrossRanks, across_ranks
 from servemap.analysis.traces.steps import NO_STEP, Step, find_steps
 from servemap.analysis.traces.timeline import RankTimeline, class_spans
+from servemap.parsers.experts import expert_counts
 from servemap.parsers.traces.read import read_traces
 from servemap.parsers.traces.table import Trace, writable
 
@@ -77,11 +79,15 @@ class FileReport:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All files of one capture, in order of ranks; `across_missing` says why `across` is None."""
+    """All files of one capture, in order of ranks; `across_missing` says why `across` is None.
+
+    `experts` is None where no record of SGLang's expert distribution was given.
+    """
 
     files: list[FileReport]
     across: AcrossRanks | None
     across_missing: str
+    experts: ExpertLoad | None
 
 
 @dataclass(frozen=True)
@@ -117,13 +123,18 @@ class _Read:
     collectives: RankCollectives
 
 
-def analyse(paths: Sequence[Path]) -> Analysed:
+def analyse(paths: Sequence[Path], experts: Sequence[Path] = ()) -> Analysed:
     """Return what the files of one capture say; each is read once and then let go.
+
+    Args:
+        paths: one trace a rank.
+        experts: what SGLang's expert distribution recorder wrote meanwhile.
 
     Raises:
         OSError: a file cannot be read.
         ParseError: a file is no trace, or the files are not of one capture.
     """
+    load = expert_load(expert_counts(experts)) if experts else None
     read = _numbered(_all(paths))
     check_one_capture([one.source for one in read])
     read.sort(key=lambda one: (one.source.rank is None, one.source.rank or 0))
@@ -133,7 +144,7 @@ def analyse(paths: Sequence[Path]) -> Analysed:
         matched = match([one.collectives for one in ranks])
         across = across_ranks([one.source.rank or 0 for one in ranks], matched)
         missing = "" if across else "the ranks share no collective"
-    analysis = Analysis([one.report for one in read], across, missing)
+    analysis = Analysis([one.report for one in read], across, missing, load)
     return Analysed(analysis, [one.spans for one in read])
 
 
@@ -178,11 +189,12 @@ def _one(trace: Trace) -> _Read:
         model = trace.devices.get(work.device) if isinstance(work.device, int) else None
         of = steps_of_work(events, work, steps)
         communication = talks[work.classes].astype(np.int64)
+        of_steps = step_figures(events, work, steps, of, communication)
         devices.append(
             DeviceReport(
                 device_figures(events, work, model),
-                phase_figures(events, work, steps, of, communication),
-                step_figures(events, work, steps, of, communication),
+                phase_figures(events, work, of_steps, of, communication),
+                of_steps,
                 int(work.exposed[of == NO_STEP].sum()),
                 int((work.calls < 0).sum()) if steps else 0,
             )

@@ -3,7 +3,7 @@
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
@@ -82,9 +82,10 @@ def class_kinds() -> list[WorkKind]:
     return [*(one.kind for one in kernel_classes()), "compute"]
 
 
-def classes_of(names: list[str], used: NDArray[np.int32]) -> NDArray[np.int32]:
+def classes_of(names: list[str], used: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     """Return the class of each row, given its index into `names`."""
     table = np.full(len(names), len(kernel_classes()), np.int32)
     for index in np.unique(used):
         table[index] = class_of(names[index])
-    return table[used]
+    found: NDArray[np.int32] = table[used]
+    return found

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from servemap.analysis.traces.classes import class_ids, class_kinds, classes_of
-from servemap.analysis.traces.exposure import KINDS, exposure
+from servemap.analysis.traces.exposure import KINDS, exposed_times
 from servemap.analysis.traces.gaps import GapFigures, gap_figures
 from servemap.analysis.traces.intervals import overlap, union
 from servemap.analysis.traces.launches import by_graph, launching_calls
@@ -39,6 +39,7 @@ class KernelTime:
     exposed_ns: int
     min_ns: int
     max_ns: int
+    longest_start_ns: int
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,13 @@ def device_work(events: EventTable) -> list[DeviceWork]:
         mine = rows[ours[events.lane[rows]]]
         classes = classes_of(events.names, events.name[mine])
         kind = kinds[classes]
-        result = exposure(
+        exposed = exposed_times(
             events.start[mine],
             events.end[mine],
             {name: kind == index for index, name in enumerate(KINDS)},
         )
         calls = launching_calls(events, mine)
-        found.append(DeviceWork(device, mine, classes, result.exposed, calls))
+        found.append(DeviceWork(device, mine, classes, exposed, calls))
     return found
 
 
@@ -159,6 +160,7 @@ def kernel_times(events: EventTable, work: DeviceWork, chosen: Ints) -> list[Ker
     class_index[at] = work.classes[chosen]
     ids = class_ids()
     top = np.lexsort((-sums, -exposed))[:TOP_KERNELS]
+    starts = events.start[rows]
     return [
         KernelTime(
             events.names[names[one]],
@@ -168,6 +170,7 @@ def kernel_times(events: EventTable, work: DeviceWork, chosen: Ints) -> list[Ker
             int(exposed[one]),
             int(shortest[one]),
             int(longest[one]),
+            int(starts[(at == one) & (length == longest[one])][0]),
         )
         for one in top
     ]

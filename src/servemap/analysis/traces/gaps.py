@@ -63,9 +63,9 @@ class Gap:
 class GapFigures:
     """All idle gaps of one device; `causes` sums up to `total_ns`.
 
-    `queued` is time in which the next work was launched already and had not begun; the rest is
-    time before its launch, by what the launching thread did. `launch_not_traced`: the call that
-    launched the next work is not in the file.
+    `queued` is time in which the call that launched the next work was done and the work had not
+    begun; the rest is time before that, by what the launching thread did. `launch_not_traced`:
+    the call that launched the next work is not in the file.
     """
 
     gaps: int
@@ -79,14 +79,14 @@ def gap_figures(events: EventTable, rows: Ints, calls: Ints, busy: Spans) -> Gap
     idle = gaps(busy)
     if not len(idle.start):
         return GapFigures(0, 0, {})
-    order = np.argsort(events.start[rows], kind="stable")
-    starts = events.start[rows][order]
-    after = order[np.searchsorted(starts, idle.end)]
+    after = _after(events.start[rows], idle.end)
     call = calls[after]
     known = call >= 0
-    launch = np.where(known, events.start[np.maximum(call, 0)], idle.start)
+    # Work is launched once its call is done: a call may first load code, or wait itself.
+    launch = np.where(known, events.end[np.maximum(call, 0)], idle.start)
     launch = np.clip(launch, idle.start, idle.end)
-    longest = np.argsort(idle.start - idle.end, kind="stable")[:LONGEST]
+    # Copied, so that the order of all others is let go.
+    longest = np.argsort(idle.start - idle.end, kind="stable")[:LONGEST].copy()
     lanes = np.where(known, events.lane[np.maximum(call, 0)], -1)
     causes: Counter[str] = Counter()
     of_longest: dict[int, tuple[int, str]] = {}
@@ -103,6 +103,12 @@ def gap_figures(events: EventTable, rows: Ints, calls: Ints, busy: Spans) -> Gap
         {cause: ns for cause, ns in causes.most_common() if ns},
         _longest(events, rows, after, idle, lanes, {at: of_longest[at][1] for at in longest}),
     )
+
+
+def _after(starts: Ints, ends: Ints) -> Ints:
+    """Return for each end of a gap the place of the work that begins then."""
+    order = np.argsort(starts, kind="stable")
+    return order[np.searchsorted(starts[order], ends)]
 
 
 def _parts(

@@ -71,6 +71,15 @@ def gaps(spans: Spans) -> Spans:
     return Spans(spans.end[:-1], spans.start[1:])
 
 
+def joined(spans: Spans, most: int) -> Spans:
+    """Return at most so many intervals: those with the shortest gaps between them are made one."""
+    if len(spans.start) <= most:
+        return spans
+    kept = np.sort(np.argsort(spans.end[:-1] - spans.start[1:], kind="stable")[: most - 1])
+    start = np.concatenate((spans.start[:1], spans.start[kept + 1]))
+    return Spans(start, np.concatenate((spans.end[kept], spans.end[-1:])))
+
+
 def clip(spans: Spans, start: int, end: int) -> Spans:
     """Return the part of the set that lies between two times."""
     return union(np.maximum(spans.start, start), np.minimum(spans.end, end))
@@ -83,8 +92,10 @@ def owned(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     owns the time. A part that is empty has equal ends.
     """
     order = np.argsort(start, kind="stable")
-    reach = np.maximum.accumulate(end[order])
-    before = np.concatenate((start[order][:1], reach[:-1])) if len(order) else reach
+    reach = end[order]
+    np.maximum.accumulate(reach, out=reach)
+    ordered = start[order]
+    np.maximum(ordered[1:], reach[:-1], out=ordered[1:])
     begin = np.empty_like(start)
-    begin[order] = np.maximum(start[order], before)
-    return np.minimum(begin, np.maximum(begin, end)), np.maximum(begin, end)
+    begin[order] = ordered
+    return begin, np.maximum(begin, end)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from servemap.analysis.traces.classes import class_ids
 from servemap.analysis.traces.device import (
     ClassTime,
     DeviceWork,
@@ -12,8 +13,10 @@ from servemap.analysis.traces.device import (
     kernel_times,
 )
 from servemap.analysis.traces.intervals import overlap, union
+from servemap.analysis.traces.launches import by_graph
+from servemap.analysis.traces.operators import OperatorTime, operator_times
 from servemap.analysis.traces.steps import Step, step_of
-from servemap.parsers.traces.table import EventTable, Ints
+from servemap.parsers.traces.table import EventTable, Ints, Kind
 
 TOP_IN_PHASE = 10
 
@@ -23,7 +26,8 @@ class StepFigures:
     """One step: how long the host took, and what the device did for it.
 
     `wait_ns` is from the step's begin on the host to its first device work. `device_*` is None
-    where no device work belongs to the step.
+    where no device work belongs to the step. `classes` is exposed ns by class,
+    `by_graph` counts the kernels that a graph launched.
     """
 
     name: str
@@ -37,7 +41,9 @@ class StepFigures:
     device_busy_ns: int | None
     communication_exposed_ns: int | None
     kernels: int
+    by_graph: int
     wait_ns: int | None
+    classes: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class PhaseFigures:
     communication_hidden_ns: int
     classes: list[ClassTime]
     kernels: list[KernelTime]
+    operators: list[OperatorTime]
 
 
 def steps_of_work(events: EventTable, work: DeviceWork, steps: list[Step]) -> Ints:
@@ -67,6 +74,9 @@ def step_figures(
 ) -> list[StepFigures]:
     """Return a line for each step; `communication` marks the rows that are such work with 1."""
     found = []
+    ids = class_ids()
+    kernels = events.kind[work.rows] == Kind.KERNEL
+    graphs = by_graph(events, work.rows, work.calls) & kernels
     for index, step in enumerate(steps):
         mine = np.flatnonzero(of == index)
         rows = work.rows[mine]
@@ -87,21 +97,25 @@ def step_figures(
                 None if first is None or last is None else last - first,
                 busy,
                 exposed,
-                len(mine),
+                int(kernels[mine].sum()),
+                int(graphs[mine].sum()),
                 None if first is None else first - step.start_ns,
+                {
+                    ids[one]: int(work.exposed[mine][work.classes[mine] == one].sum())
+                    for one in np.unique(work.classes[mine])
+                },
             )
         )
     return found
 
 
 def phase_figures(
-    events: EventTable, work: DeviceWork, steps: list[Step], of: Ints, communication: Ints
+    events: EventTable, work: DeviceWork, figures: list[StepFigures], of: Ints, communication: Ints
 ) -> list[PhaseFigures]:
     """Return the figures of each phase, in the order in which phases first occur."""
-    figures = step_figures(events, work, steps, of, communication)
     found = []
-    for phase in dict.fromkeys(step.phase for step in steps):
-        which = [index for index, step in enumerate(steps) if step.phase == phase]
+    for phase in dict.fromkeys(step.phase for step in figures):
+        which = [index for index, step in enumerate(figures) if step.phase == phase]
         chosen = np.flatnonzero(np.isin(of, which))
         rows, ours = work.rows[chosen], communication[chosen] == 1
         talk = union(events.start[rows[ours]], events.end[rows[ours]])
@@ -118,6 +132,7 @@ def phase_figures(
                 overlap(talk, rest),
                 class_times(events, work, chosen),
                 kernel_times(events, work, chosen)[:TOP_IN_PHASE],
+                operator_times(events, work.calls[chosen], work.exposed[chosen])[:TOP_IN_PHASE],
             )
         )
     return found

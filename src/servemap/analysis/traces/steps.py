@@ -52,7 +52,12 @@ def read_name(name: str, known: StepName) -> tuple[Phase, int | None, int | None
         return None
     groups = match.groupdict()
     if groups.get("mode") is not None:
-        return known.modes.get(groups["mode"], "unknown"), None, None
+        phase = known.modes.get(groups["mode"], "unknown")
+        # Of a mixed step the name does not say how many of its requests decode.
+        if groups.get("requests") is None or phase not in ("prefill", "decode"):
+            return phase, None, None
+        requests = int(groups["requests"])
+        return (phase, requests, 0) if phase == "prefill" else (phase, 0, requests)
     if groups.get("prefill") is None or len(groups["prefill"] + groups["decode"]) > 18:
         return "unknown", None, None
     prefill, decode = int(groups["prefill"]), int(groups["decode"])

@@ -5,17 +5,18 @@ from collections.abc import Iterable
 from tabulate import tabulate
 
 from servemap.analysis.traces.analyse import Analysis, DeviceReport, FileReport
-from servemap.analysis.traces.classes import class_ids, class_of
+from servemap.analysis.traces.behind import Behind
+from servemap.analysis.traces.classes import class_ids
 from servemap.analysis.traces.host import HostFigures
 from servemap.analysis.traces.questions import Answer
 from servemap.model.errors import printable
-from servemap.parsers.traces.modules import ModuleLog
 
 PROFILED = (
     "profiled: taken with a profiler running, which slows the server; says where time goes, "
     "and is never compared with measured results"
 )
 TOP = 10
+TOP_BEHIND = 3
 _NAME = 60
 
 
@@ -47,34 +48,17 @@ def analysis_text(analysis: Analysis, answers: Iterable[Answer]) -> str:
     for file in analysis.files:
         if file.host is not None:
             parts.append(_host(label(file), file.host))
-    parts += [_across(analysis), _answers(answers)]
+    parts += [_across(analysis), _experts(analysis), _answers(answers)]
     return printable("\n\n".join(part for part in parts if part))
 
 
-def modules_text(log: ModuleLog) -> str:
-    """Return the table of a model's own timers; modules may lie within one another."""
-    rows = [
-        [
-            one.phase or "-",
-            _short(one.module),
-            class_ids()[class_of(one.module)],
-            ms(one.total_ns),
-            ms(one.mean_ns),
-            "-" if one.count is None else str(one.count),
-        ]
-        for one in log.modules
-    ]
-    left = [f"left out: {count} lines, {why}" for why, count in log.skipped.items()]
-    heads = ["phase", "module", "class", "total ms", "mean ms", "calls"]
-    said = "modules by the model's own timers; one may lie within another, so totals do not add up"
-    return printable("\n".join([said, "", _grid(rows, heads), *left]))
-
-
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """Return a name on one line, cut."""
     return " ".join(name[: 2 * _NAME].split())[:_NAME]
 
 
-def _grid(rows: list[list[str]], headers: list[str]) -> str:
+def grid(rows: list[list[str]], headers: list[str]) -> str:
+    """Return a table of texts."""
     return tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True)
 
 
@@ -115,7 +99,7 @@ def _devices(devices: list[tuple[str, DeviceReport]]) -> str:
         "", "device", "span ms", "busy ms", "idle ms", "idle", "comm ms", "hidden ms",
         "exposed ms", "kernels", "mean us", "by graph",
     ]  # fmt: skip
-    return _grid(rows, heads)
+    return grid(rows, heads)
 
 
 def _classes(devices: list[tuple[str, DeviceReport]]) -> str:
@@ -131,7 +115,7 @@ def _classes(devices: list[tuple[str, DeviceReport]]) -> str:
     last = [cells for _, cells in rows if cells[0] == "unmatched"]
     rows = sorted((row for row in rows if row[1][0] != "unmatched"), key=lambda row: -row[0])
     heads = ["exposed ms (of busy)", *(name for name, _ in devices)]
-    return _grid([*(cells for _, cells in rows), *last], heads)
+    return grid([*(cells for _, cells in rows), *last], heads)
 
 
 def _gaps(devices: list[tuple[str, DeviceReport]]) -> str:
@@ -139,7 +123,7 @@ def _gaps(devices: list[tuple[str, DeviceReport]]) -> str:
     rows = [
         [cause, *(ms(one.figures.gaps.causes.get(cause)) for _, one in devices)] for cause in causes
     ]
-    return _grid(rows, ["idle ms, host was", *(name for name, _ in devices)]) if rows else ""
+    return grid(rows, ["idle ms, host was", *(name for name, _ in devices)]) if rows else ""
 
 
 def _phases(devices: list[tuple[str, DeviceReport]]) -> str:
@@ -163,13 +147,13 @@ def _phases(devices: list[tuple[str, DeviceReport]]) -> str:
         "", "phase", "steps", "host ms a step", "device ms a step", "busy ms", "comm exposed ms",
         "most time",
     ]  # fmt: skip
-    return _grid(rows, heads) if rows else ""
+    return grid(rows, heads) if rows else ""
 
 
 def _kernels(name: str, report: DeviceReport) -> str:
     rows = [
         [
-            _short(one.name),
+            short(one.name),
             one.class_id,
             str(one.runs),
             ms(one.exposed_ns),
@@ -179,15 +163,15 @@ def _kernels(name: str, report: DeviceReport) -> str:
         for one in report.figures.kernels[:TOP]
     ]
     heads = [f"kernel, {name}", "class", "runs", "exposed ms", "sum ms", "mean us"]
-    return _grid(rows, heads)
+    return grid(rows, heads)
 
 
 def _operators(name: str, report: DeviceReport) -> str:
     rows = [
-        [_short(one.name), str(one.pieces), ms(one.exposed_ns)]
+        [short(one.name), str(one.pieces), ms(one.exposed_ns)]
         for one in report.figures.operators[:TOP]
     ]
-    return _grid(rows, [f"launched by, {name}", "pieces", "exposed ms"])
+    return grid(rows, [f"launched by, {name}", "pieces", "exposed ms"])
 
 
 def _copies(devices: list[tuple[str, DeviceReport]]) -> str:
@@ -202,23 +186,23 @@ def _copies(devices: list[tuple[str, DeviceReport]]) -> str:
         for name, report in devices
         for one in report.figures.copies
     ]
-    return _grid(rows, ["", "copy", "copies", "bytes", "ms"]) if rows else ""
+    return grid(rows, ["", "copy", "copies", "bytes", "ms"]) if rows else ""
 
 
 def _calls(files: Iterable[FileReport]) -> str:
     rows = [
-        [label(file), _short(one.name), str(one.calls), ms(one.total_ns)]
+        [label(file), short(one.name), str(one.calls), ms(one.total_ns)]
         for file in files
         for one in file.runtime_calls[:5]
     ]
-    return _grid(rows, ["", "call to the runtime", "calls", "ms"]) if rows else ""
+    return grid(rows, ["", "call to the runtime", "calls", "ms"]) if rows else ""
 
 
 def _host(name: str, host: HostFigures) -> str:
     parts = [f"{name}: no device was traced; time of the host's operators and functions"]
     if host.classes:
         rows = [[one.id, ms(one.exposed_ns), percent(one.share)] for one in host.classes]
-        parts.append(_grid(rows, ["class", "self ms", "of operators"]))
+        parts.append(grid(rows, ["class", "self ms", "of operators"]))
     if host.phases:
         rows = [
             [
@@ -230,20 +214,20 @@ def _host(name: str, host: HostFigures) -> str:
             ]
             for one in host.phases
         ]
-        parts.append(_grid(rows, ["phase", "steps", "ms a step", "operators ms", "most time"]))
+        parts.append(grid(rows, ["phase", "steps", "ms a step", "operators ms", "most time"]))
     for what, calls in (("operator", host.operators), ("Python function", host.functions)):
         if calls:
             rows = [
-                [_short(one.name), str(one.calls), ms(one.self_ns), ms(one.total_ns)]
+                [short(one.name), str(one.calls), ms(one.self_ns), ms(one.total_ns)]
                 for one in calls[:TOP]
             ]
-            parts.append(_grid(rows, [what, "calls", "self ms", "total ms"]))
+            parts.append(grid(rows, [what, "calls", "self ms", "total ms"]))
     if host.threads:
         rows = [
             [f"{one.process}/{one.thread}", str(one.operators), ms(one.busy_ns)]
             for one in host.threads[:TOP]
         ]
-        parts.append(_grid(rows, ["process/thread", "operators", "busy ms"]))
+        parts.append(grid(rows, ["process/thread", "operators", "busy ms"]))
     return "\n\n".join(parts)
 
 
@@ -281,13 +265,44 @@ def _across(analysis: Analysis) -> str:
             f"{ms(across.skew_max_ns)} ms; {across.below_error} below the clocks' error",
             f"straggler: {across.straggler}",
             "",
-            _grid(rows, heads),
+            grid(rows, heads),
             "",
-            _grid(phases, of_phase),
+            grid(phases, of_phase),
         ]
     )
 
 
+def _experts(analysis: Analysis) -> str:
+    if analysis.experts is None:
+        return ""
+    rows = [
+        [
+            str(one.layer),
+            str(one.tokens),
+            f"{one.max_over_mean:.3g}",
+            str(one.busiest_expert),
+            str(one.experts_without_tokens),
+        ]
+        for one in sorted(analysis.experts.layers, key=lambda one: -one.max_over_mean)[:TOP]
+    ]
+    heads = ["layer, most uneven", "tokens", "busiest / mean", "busiest", "experts without tokens"]
+    return grid(rows, heads)
+
+
 def _answers(answers: Iterable[Answer]) -> str:
-    rows = [[one.question, one.answer] for one in answers]
-    return tabulate(rows, headers=["question", "answer"], tablefmt="simple", maxcolwidths=[36, 84])
+    rows = [
+        [
+            one.question,
+            one.answer,
+            "\n".join(map(_behind, one.behind[:TOP_BEHIND])),
+        ]
+        for one in answers
+    ]
+    heads = ["question", "answer", "events behind it"]
+    return tabulate(rows, headers=heads, tablefmt="simple", maxcolwidths=[36, 60, 56])
+
+
+def _behind(event: Behind) -> str:
+    runs = "" if event.events == 1 else f"{event.events} x "
+    at = "" if event.start_ns is None else f", at {event.start_ns / 1e9:.6f} s"
+    return f"{event.where}: {runs}{short(event.name)}, {ms(event.length_ns)} ms{at}"

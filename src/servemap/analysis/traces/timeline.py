@@ -14,9 +14,12 @@ import numpy as np
 from servemap.analysis.traces.classes import class_ids
 from servemap.analysis.traces.device import DeviceWork
 from servemap.analysis.traces.gaps import Gap
-from servemap.analysis.traces.intervals import Spans, union
+from servemap.analysis.traces.intervals import Spans, joined, union
 from servemap.analysis.traces.steps import Step
 from servemap.parsers.traces.table import EventTable
+
+MOST_SPANS = 5_000
+"""Intervals of one track; more are joined where the gaps between them are shortest."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class RankTimeline:
 
 
 def class_spans(events: EventTable, work: Iterable[DeviceWork]) -> dict[str, Spans]:
-    """Return when each class of work ran on the devices of a file."""
+    """Return when each class of work ran on the devices of a file, `MOST_SPANS` of each at most."""
     ids = class_ids()
     found: dict[str, Spans] = {}
     for device in work:
@@ -39,7 +42,7 @@ def class_spans(events: EventTable, work: Iterable[DeviceWork]) -> dict[str, Spa
             rows = device.rows[device.classes == index]
             name = f"device {device.device}: {ids[index]}"
             if len((spans := union(events.start[rows], events.end[rows])).start):
-                found[name] = spans
+                found[name] = joined(spans, MOST_SPANS)
     return found
 
 

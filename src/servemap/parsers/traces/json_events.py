@@ -10,11 +10,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import msgspec
 
 from servemap.model.files import parse_json
+from servemap.parsers.traces.event_types import Event, interval_decoder
+from servemap.parsers.traces.halves import Begin, End, Halves
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BARE = re.compile(rb"\s*\[")
@@ -35,50 +37,6 @@ _NOTHING = " \t\r\n\0"
 """What may stand behind a document: blanks, and what a copy tool filled a block with."""
 
 
-class EventArgs(msgspec.Struct, gc=False):
-    """The arguments of an event that are looked at."""
-
-    correlation: int = -1
-    stream: Any = None
-    device: Any = None
-    bytes: Any = None
-    graph: Any = msgspec.field(name="graph node id", default=None)
-    collective: Any = msgspec.field(name="Collective name", default=None)
-    group: Any = msgspec.field(name="Process Group Name", default=None)
-    ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
-    elements: Any = msgspec.field(name="In msg nelems", default=None)
-
-
-NO_ARGS = EventArgs()
-
-
-class Event(msgspec.Struct, gc=False, tag="X", tag_field="ph"):
-    """One interval, as its file has it: `ts` and `dur` in us."""
-
-    cat: str = ""
-    name: str = ""
-    pid: int | str = -1
-    tid: int | str = -1
-    ts: int | float | None = None
-    dur: int | float | None = None
-    args: EventArgs = msgspec.field(default_factory=lambda: NO_ARGS)
-
-
-_PHASES = "BEIiCbneSTpFstfPNODMVvRc"
-"""What has no duration: decoded only to be passed over."""
-
-_OTHERS = [
-    msgspec.defstruct(f"_Phase{ord(phase)}", [], tag=phase, tag_field="ph", gc=False)
-    for phase in _PHASES
-]
-
-
-def interval_decoder(interval: type[msgspec.Struct]) -> "msgspec.json.Decoder[list[Any]]":
-    """Return a decoder of arrays of events, whose intervals (`ph` is X) become `interval`."""
-    kinds = Union[(interval, *_OTHERS)]  # type: ignore[valid-type]
-    return msgspec.json.Decoder(list[kinds])
-
-
 class Batch(NamedTuple):
     """Events that were decoded together, and the JSON array that they came from."""
 
@@ -88,6 +46,8 @@ class Batch(NamedTuple):
 
 _DECODE = interval_decoder(Event)
 _DECODE_ONE = msgspec.json.Decoder(Event)
+_DECODE_HALF = msgspec.json.Decoder(Begin | End)
+_HALVES = frozenset((Begin, End))
 
 
 def _is_cut(error: json.JSONDecodeError, length: int) -> bool:
@@ -135,6 +95,7 @@ class EventReader:
         self.lost_bytes = 0
         self.followed = False
         self.skipped: Counter[str] = Counter()
+        self._halves = Halves()
 
     def __iter__(self) -> Iterator[Batch]:
         pieces = iter(self._pieces)
@@ -156,15 +117,16 @@ class EventReader:
                 continue
             length = len(rest) + len(piece)
             batch, rest = self._decode(rest + piece)
-            if batch.events:
-                yield batch
+            yield from self._with_pairs(batch)
             # A huge event is not looked at again before twice as much of it is there.
             wanted = 0 if len(rest) < length else 2 * length
             if len(rest) > _LARGEST_EVENT:
                 break
         if not self.whole:
             batch, rest = self._decode_slowly(rest)
-            yield batch
+            yield from self._with_pairs(batch)
+        self._halves.close()
+        self.skipped += self._halves.skipped
         if not self.whole:
             self.lost_bytes += len(rest.strip())
         elif bare:
@@ -174,6 +136,14 @@ class EventReader:
             self._read_head(before + b"]" + rest + b"".join(tail))
         if not self.head and not bare:
             self._read_head(before + b"]}")
+
+    def _with_pairs(self, batch: Batch) -> Iterator[Batch]:
+        """Yield a batch, and the intervals whose other half was in it."""
+        if batch.events:
+            yield batch
+        if text := self._halves.take():
+            pairs, _ = self._decode_slowly(text[1:-1])
+            yield pairs
 
     def _find_array(self, pieces: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
         """Return the text up to and with the bracket, that after it, and whether it is bare."""
@@ -208,6 +178,9 @@ class EventReader:
                 end = cut
                 continue
             timed = [event for event in events if type(event) is Event]
+            if len(timed) < len(events):
+                for half in [event for event in events if type(event) in _HALVES]:
+                    self._halves.add(half)
             return Batch(timed, part), text[cut + 2 :]
         return self._decode_slowly(text)
 
@@ -250,6 +223,8 @@ class EventReader:
         if not isinstance(value, dict):
             self.skipped["not an event"] += 1
             return None
+        if value.get("ph") in ("B", "E"):
+            self._take_half(text)
         if value.get("ph") != "X":
             return None
         try:
@@ -265,6 +240,12 @@ class EventReader:
         except (ValueError, RecursionError):
             self.skipped["not UTF-8"] += 1
         return None
+
+    def _take_half(self, text: bytes) -> None:
+        try:
+            self._halves.add(_DECODE_HALF.decode(text))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.skipped["a begin or end that is not well formed"] += 1
 
     def _read_head(self, text: bytes) -> None:
         array = _ARRAY.search(text)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from servemap.model.errors import ParseError
-from servemap.parsers.traces.json_events import Batch, Event, EventReader, interval_decoder
+from servemap.parsers.traces.event_types import Event, interval_decoder
+from servemap.parsers.traces.json_events import Batch, EventReader
 from servemap.parsers.traces.sanity import keep_sane, refuse_mixed
 from servemap.parsers.traces.stream import TextPieces
 from servemap.parsers.traces.table import (
@@ -51,6 +52,9 @@ _EXACT_US = float(1 << 43)
 
 _EPOCH_NS = 1_000_000_000_000_000_000
 """Times above this (the year 2001) are since the epoch."""
+
+_MOST_IN_16_BITS = 32_000
+"""Indices stay clear of the end of their type, since they are also counted down from -2."""
 
 _LARGEST_US = (1 << 63) // 1000 - 1
 
@@ -139,8 +143,8 @@ class _Columns:
             start,
             start + length,
             kinds,
-            np.array([self.names[event.name] for event in rows], np.int32),
-            np.array(lanes, np.int32),
+            _indices([self.names[event.name] for event in rows], len(self.names)),
+            _indices(lanes, len(self.lanes)),
             _integers([event.args.correlation for event in rows]),
             in_graph,
         )
@@ -187,6 +191,10 @@ def _count(value: Any) -> int:
             return -1
         return number if 0 <= number < 1 << 62 else -1
     return -1
+
+
+def _indices(values: list[int], below: int) -> NDArray[np.integer[Any]]:
+    return np.array(values, np.int16 if below <= _MOST_IN_16_BITS else np.int32)
 
 
 def _integers(values: list[int]) -> NDArray[np.integer[Any]]:

@@ -86,7 +86,7 @@ class _Reader:
         while part := list(islice(rows, _ROWS)):
             start, end, name, lane, correlation, sizes, graph = zip(*part, strict=True)
             columns = (start, end, (kind,) * len(part), name, lane, correlation, graph)
-            kinds = (*COLUMN_TYPES[:5], np.int64, np.bool_)
+            kinds = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int64, np.bool_)
             for growing, column, one in zip(self.columns_taken, columns, kinds, strict=True):
                 growing.add(np.array(column, one))
             known = enumerate(sizes, self.rows_taken)
@@ -150,7 +150,8 @@ class _Reader:
 
     def owners(self, table: EventTable) -> Ints:
         """Return the process of each row."""
-        return np.array([owner for owner, _, _ in self.lanes], np.int64)[table.lane]
+        owners: Ints = np.array([owner for owner, _, _ in self.lanes], np.int64)
+        return owners[np.asarray(table.lane)]
 
 
 def _process(owner: Any) -> int:

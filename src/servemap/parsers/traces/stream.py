@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-import pyarrow as pa
-
 from servemap.model.files import regular
 
 PIECE_BYTES = 1 << 19
@@ -66,6 +64,9 @@ class TextPieces:
             self.lost = "the gzip data end early"
 
     def _zstd(self, file: IO[bytes]) -> Iterator[bytes]:
+        # Loaded here, since it takes 30 MB and most traces are of another kind.
+        import pyarrow as pa
+
         with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd") as plain:
             part = b"start"
             while part:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-COLUMN_TYPES = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int32, np.bool_)
+COLUMN_TYPES = (np.int64, np.int64, np.int8, np.int16, np.int16, np.int32, np.bool_)
 """Types of start, end, kind, name, lane, correlation, in_graph where there is no row."""
 
 
@@ -87,8 +87,8 @@ class EventTable:
     start: Ints
     end: Ints
     kind: NDArray[np.int8]
-    name: NDArray[np.int32]
-    lane: NDArray[np.int32]
+    name: NDArray[np.integer[Any]]
+    lane: NDArray[np.integer[Any]]
     correlation: NDArray[np.integer[Any]]
     in_graph: Mask
     sizes: dict[int, int] = field(default_factory=dict)

@@ -92,10 +92,11 @@ STEPS: dict[str, tuple[str, Phase, int | None, int | None]] = {
     "execute_context_0(0)_generation_0(0)": ("vllm", "idle", 0, 0),
     "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)_generation_37(sq37sk34489sqsq37"
     "sqsk34489)": ("vllm", "mixed", 9, 37),
-    "step[EXTEND bs=15 toks=15360]": ("sglang", "prefill", None, None),
-    "step[DECODE bs=1]": ("sglang", "decode", None, None),
+    "step[EXTEND bs=15 toks=15360]": ("sglang", "prefill", 15, 0),
+    "step[DECODE bs=1]": ("sglang", "decode", 0, 1),
+    "step[DECODE]": ("sglang", "decode", None, None),
     "step[MIXED bs=4 toks=9]": ("sglang", "mixed", None, None),
-    "step[TARGET_VERIFY bs=4]": ("sglang", "decode", None, None),
+    "step[TARGET_VERIFY bs=4]": ("sglang", "decode", 0, 4),
     "step[SOMETHING_NEW bs=4]": ("sglang", "unknown", None, None),
     "ProfilerStep#551": ("pytorch", "unknown", None, None),
 }

@@ -21,12 +21,12 @@ EVENTS: list[dict[str, Any]] = [
     launch(1, 2, 1),
     launch(4, 2, 2),
     launch(7, 2, 3),
-    # The launch of the gemm at 40 begins at 38: of the gap [34,40) the host is late for 4,
-    # of which a synchronising call takes 1, an operator 2, Python 1; then 2 are spent queued.
+    # The launch of the gemm at 40 begins at 38 and ends at 39: of the gap [34,40) the host is late
+    # for 5: a synchronising call takes 1, an operator 2, Python 1, the launch 1; then 1 is queued.
     event("python_function", "model.py(3): forward", 30, 26),
     event("cpu_op", "aten::linear", 35, 6),
     launch(35, 1, 90, name="cudaStreamSynchronize"),
-    launch(38, 2, 4),
+    launch(38, 1, 4),
     launch(41, 1, 5, name="cudaGraphLaunch"),
     launch(43, 2, 6),
     kernel(GEMM, 10, 10, correlation=1),
@@ -121,8 +121,9 @@ def test_idle_gaps_and_what_the_host_did(by_hand: Analysis) -> None:
     assert (gaps.gaps, gaps.total_ns) == (2, 8_000)
     assert gaps.causes == {
         "operators": 2_000,
-        "queued": 2_000,
         "launch_not_traced": 2_000,
+        "launching": 1_000,
+        "queued": 1_000,
         "python": 1_000,
         "synchronising": 1_000,
     }
@@ -131,6 +132,51 @@ def test_idle_gaps_and_what_the_host_did(by_hand: Analysis) -> None:
     assert longest.host == ["aten::linear", "execute_context_0(0)_generation_4(4)",
                             "model.py(3): forward"]  # fmt: skip
     assert (longest.before, longest.after) == (NCCL, GEMM)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "cause"),
+    [
+        ("python_function", "vllm/shm_broadcast.py(500): acquire_read", "waiting_for_rank"),
+        (
+            "python_function",
+            "torch/distributed/distributed_c10d.py(4): barrier",
+            "waiting_for_rank",
+        ),
+        ("cpu_op", "gloo:broadcast", "waiting_for_rank"),
+        ("python_function", "torch/distributed/distributed_c10d.py(9): pg_map", "python"),
+        ("python_function", "sglang/managers/scheduler.py(5): recv_requests", "scheduler"),
+        ("cuda_runtime", "cudaStreamSynchronize", "synchronising"),
+        ("cuda_runtime", "cudaLaunchKernel", "launching"),
+        ("cpu_op", "aten::mm", "operators"),
+        ("user_annotation", "anything", "annotated"),
+    ],
+)
+def test_what_the_host_did_in_a_gap(kind: str, name: str, cause: str, tmp_path: Path) -> None:
+    events = [
+        kernel(GEMM, 0, 10), event(kind, name, 10, 20), launch(30, 0, 1),
+        kernel(GEMM, 31, 5, correlation=1),
+    ]  # fmt: skip
+    causes = only(analysis_of([write(tmp_path / "t.json", events)])).figures.gaps.causes
+    assert causes == {cause: 20_000, "queued": 1_000}
+
+
+def test_the_last_step_and_untraced_launches_are_kept_and_flagged(tmp_path: Path) -> None:
+    events = [
+        event("user_annotation", "ProfilerStep#1", 0, 10), launch(1, 1, 1),
+        event("user_annotation", "ProfilerStep#2", 10, 10), launch(11, 1, 2),
+        kernel(GEMM, 2, 4, correlation=1),
+        kernel(GEMM, 12, 5, correlation=2),
+        kernel(GEMM, 18, 7, correlation=99),
+    ]  # fmt: skip
+    report = only(analysis_of([write(tmp_path / "t.json", events)]))
+    assert (report.figures.span_ns, report.figures.busy_ns) == (23_000, 16_000)
+    assert [(one.name, one.device_busy_ns) for one in report.steps] == [
+        ("ProfilerStep#1", 4_000),
+        ("ProfilerStep#2", 12_000),
+    ]
+    assert (report.by_time, report.figures.launches.launches_traced) == (1, 2)
+    assert report.figures.gaps.causes["launch_not_traced"] == 1_000
 
 
 def test_steps_and_phases(by_hand: Analysis) -> None:
@@ -142,11 +188,21 @@ def test_steps_and_phases(by_hand: Analysis) -> None:
     assert (first.kernels, first.device_span_ns, first.device_busy_ns) == (3, 24_000, 24_000)
     assert (first.wait_ns, first.communication_exposed_ns) == (10_000, 8_000)
     # The strange kernel has no launch: it began after the second step did.
-    assert (second.kernels, second.device_span_ns, second.device_busy_ns) == (4, 21_000, 19_000)
+    assert (second.kernels, second.device_span_ns, second.device_busy_ns) == (3, 21_000, 19_000)
+    assert (first.by_graph, second.by_graph) == (0, 1)
+    assert second.classes == {
+        "gemm": 10_000, "communication": 5_000, "copies": 3_000, "unmatched": 1_000,
+    }  # fmt: skip
     assert report.by_time == 1
     decode = report.phases[1]
     assert (decode.communication_ns, decode.communication_hidden_ns) == (7_000, 2_000)
     assert sum(item.exposed_ns for item in decode.classes) == decode.busy_ns == 19_000
+    assert {item.name: item.exposed_ns for item in decode.operators} == {
+        "aten::linear": 10_000,
+        "(cudaGraphLaunch)": 5_000,
+        "(cudaLaunchKernel)": 3_000,
+        "(launch not traced)": 1_000,
+    }
     assert report.outside_steps_ns == 0
 
 
@@ -154,7 +210,7 @@ def test_work_that_no_step_launched_is_outside(tmp_path: Path) -> None:
     events = [*EVENTS, launch(70, 1, 20), kernel(GEMM, 75, 5, correlation=20)]
     report = only(analysis_of([write(tmp_path / "t.json", events)]))
     assert report.outside_steps_ns == 5_000
-    assert [step.kernels for step in report.steps] == [3, 4]
+    assert [step.kernels for step in report.steps] == [3, 3]
 
 
 def test_kernels_that_overlap_on_one_stream_are_not_added(tmp_path: Path) -> None:
@@ -193,8 +249,56 @@ def test_the_ten_questions_have_an_answer_or_a_reason(by_hand: Analysis) -> None
     assert "0.008 ms of 0.021 ms" in by_name["communication hidden behind compute"].answer
     assert "2 gaps, 0.008 ms" in by_name["holes left by the host or by synchronising"].answer
     assert GEMM in by_name["top kernels of prefill and of decode"].answer
+    graphs = by_name["do graphs cover the decode batches"].answer
+    assert "1 decode step of 4 requests, 33.3 % of kernels by graph" in graphs
     slow = by_name["is there a fixed slow rank"]
     assert not slow.answered and slow.answer.startswith("not answerable from this capture because")
+
+
+def test_answers_name_the_events_behind_them(by_hand: Analysis) -> None:
+    behind = {one.question: one.behind for one in answers(by_hand)}
+    first = behind["exposed time of communication"]
+    assert [(one.where, one.name, one.events, one.length_ns, one.start_ns) for one in first] == [
+        ("rank 0", NCCL, 2, 21_000, 20_000)
+    ]
+    assert behind["why a long prefill delays decoding"] == []
+    [gap, other] = behind["holes left by the host or by synchronising"]
+    assert (gap.name, gap.length_ns, gap.start_ns) == (
+        f"idle from {NCCL[:22]} to {GEMM}",
+        6_000,
+        34_000,
+    )
+    assert other.length_ns == 2_000
+    for one in answers(by_hand):
+        assert one.answered or not one.behind
+
+
+def test_the_steps_that_a_prefill_delayed_and_by_what(tmp_path: Path) -> None:
+    def step(name: str, at: float, gemm: float, attention: float) -> list[dict[str, Any]]:
+        number = int(at) + 1
+        return [
+            event("user_annotation", name, at, 5),
+            launch(at, 1, number), kernel(GEMM, at + 10, gemm, correlation=number),
+            launch(at + 1, 1, number + 1),
+            kernel(ATTENTION, at + 10 + gemm, attention, correlation=number + 1),
+        ]  # fmt: skip
+
+    decode, mixed = "execute_context_0(0)_generation_2(2)", "execute_context_1(99)_generation_2(2)"
+    alone = "execute_context_1(99)_generation_0(0)"
+    steps = [
+        *step(decode, 0, 10, 10), *step(decode, 100, 10, 12), *step(mixed, 200, 30, 50),
+        *step(decode, 300, 10, 10), *step(alone, 400, 40, 30), *step(decode, 500, 10, 10),
+    ]  # fmt: skip
+    said = answers(analysis_of([write(tmp_path / "t.json", steps)]))[9]
+    assert said.answered
+    assert "a decode step takes 0.02 ms (median)" in said.answer
+    assert f"1 steps with prefill in them take up to 0.08 ms ({mixed})" in said.answer
+    assert "most of it more on attention 0.04 ms, gemm 0.02 ms" in said.answer
+    assert "1 times decoding waited for prefill steps, up to 0.07 ms" in said.answer
+    assert [(one.name, one.length_ns, one.start_ns) for one in said.behind] == [
+        (mixed, 80_000, 210_000),
+        (alone, 70_000, 410_000),
+    ]
 
 
 # The values of INDEX.tsv: us, exact where the file has whole us.

@@ -2,10 +2,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.analysis.traces.exposure import KINDS, exposure
+from servemap.analysis.traces.exposure import KINDS, exposed_times
 from servemap.analysis.traces.intervals import (
     EMPTY,
     gaps,
+    joined,
     measure_before,
     overlap,
     owned,
@@ -86,17 +87,30 @@ def test_exposed_parts_make_the_busy_time_and_kinds_hide_each_other(
     rows = {
         name: np.array([kind == at for kind in kinds], np.bool_) for at, name in enumerate(KINDS)
     }
-    found = exposure(*arrays(pairs), rows)
+    start, end = arrays(pairs)
+    found = exposed_times(start, end, rows)
     of = [
         ticks([pair for pair, kind in zip(pairs, kinds, strict=True) if kind == at])
         for at in range(3)
     ]
-    assert int(found.exposed.sum()) == found.busy.total == len(set().union(*of))
-    exposed = [int(found.exposed[rows[name]].sum()) for name in KINDS]
+    assert int(found.sum()) == len(set().union(*of))
+    exposed = [int(found[rows[name]].sum()) for name in KINDS]
     assert exposed == [len(of[0]), len(of[1] - of[0]), len(of[2] - of[0] - of[1])]
     # exposed = total - hidden
-    total = found.spans["communication"].total
-    assert exposed[1] == total - overlap(found.spans["communication"], found.spans["compute"])
+    compute, talk, _ = (union(start[rows[name]], end[rows[name]]) for name in KINDS)
+    assert exposed[1] == talk.total - overlap(talk, compute)
+
+
+@given(PAIRS, st.integers(1, 6))
+def test_joined_sets_hold_all_and_lose_the_shortest_gaps(
+    pairs: list[tuple[int, int]], most: int
+) -> None:
+    whole = union(*arrays(pairs))
+    found = joined(whole, most)
+    assert len(found.start) == min(len(whole.start), most)
+    lengths = sorted((gaps(whole).end - gaps(whole).start).tolist(), reverse=True)
+    assert gaps(found).total == sum(lengths[: most - 1])
+    assert found.total + gaps(found).total == whole.total + gaps(whole).total
 
 
 def test_a_set_by_hand() -> None:

@@ -190,6 +190,15 @@ def test_a_large_event_is_read_in_many_pieces(
     assert events.end.tolist() == [3000, 6000]
 
 
+def test_as_many_names_and_threads_as_there_are_stay_apart(tmp_path: Path) -> None:
+    count = 33_000
+    events = [kernel(f"k{at}", at, 1, stream=at, tid=at) for at in range(count)]
+    found = read_kineto(write(tmp_path / "t.json", events)).events
+    assert len(set(found.name.tolist())) == len(set(found.lane.tolist())) == count
+    assert found.names[found.name[-1]] == f"k{count - 1}"
+    assert found.lanes[found.lane[-1]] == Lane(0, count - 1)
+
+
 def test_times_stay_whole_ns(tmp_path: Path) -> None:
     text = (
         '{"traceEvents": [{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,'
@@ -273,6 +282,64 @@ def test_a_time_far_from_all_others_is_refused(tmp_path: Path) -> None:
     trace = read_kineto(write(tmp_path / "t.json", [*events, kernel("lost", 0, 1)]))
     assert len(trace.events) == 10
     assert dict(trace.skipped) == {"more than an hour from all others": 1}
+
+
+def half(phase: str, ts: float | str, tid: int = 100, **more: Any) -> dict[str, Any]:
+    return {"ph": phase, "pid": 100, "tid": tid, "ts": ts, **more}
+
+
+def test_begins_and_ends_are_paired_on_their_thread(tmp_path: Path, monkeypatch: Any) -> None:
+    events = [
+        half("B", 10, name="outer", cat="cpu_op"),
+        half("B", 11, name="other", cat="cuda_runtime", tid=7, args={"correlation": 5}),
+        half("B", 12.5, name="inner", cat="cpu_op"),
+        half("E", 14.25),
+        half("E", 20, tid=7),
+        kernel("k", 1, 2),
+        half("E", 30),
+    ]
+    path = write(tmp_path / "t.json", events)
+    expected = [
+        (1000, 3000, "k", -1), (10_000, 30_000, "outer", -1),
+        (11_000, 20_000, "other", 5), (12_500, 14_250, "inner", -1),
+    ]  # fmt: skip
+    for piece in (1 << 19, 64):
+        monkeypatch.setattr("servemap.parsers.traces.stream.PIECE_BYTES", piece)
+        trace = read_kineto(path)
+        found = sorted((row[0], row[1], row[3], row[5]) for row in rows(trace))
+        assert (found, dict(trace.skipped)) == (expected, {})
+
+
+def test_halves_of_an_interval_are_counted_and_cost_no_other(tmp_path: Path) -> None:
+    events = [
+        half("E", 3),
+        kernel("k", 1, 2),
+        half("B", 4, name="never ended"),
+        half("B", 1e300, name="far", tid=4),
+        {**half("B", 1, name="no time"), "ts": None},
+        half("B", "x", name="odd"),
+        half("B", 9, name="backwards", tid=3),
+        half("E", 8, tid=3),
+    ]
+    trace = read_kineto(write(tmp_path / "t.json", events))
+    assert [row[3] for row in rows(trace)] == ["k"]
+    assert dict(trace.skipped) == {
+        "an end without a begin": 1,
+        "a begin without an end": 1,
+        "a begin or end without a possible time": 2,
+        "a begin or end that is not well formed": 1,
+        "negative or impossible duration": 1,
+    }
+
+
+def test_a_paired_time_keeps_its_digits(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(
+        '[{"ph": "B", "name": "a", "pid": 1, "tid": 1, "ts": 1767189312000000.917},'
+        '{"ph": "E", "pid": 1, "tid": 1, "ts": 1767189312000002.920}]'
+    )
+    [row] = rows(read_kineto(path))
+    assert row[:2] == (1767189312000000917, 1767189312000002920)
 
 
 def test_ranks_mixed_in_one_file_are_refused(tmp_path: Path) -> None:

@@ -35,6 +35,23 @@ def test_the_last_total_of_each_module_counts() -> None:
     }
 
 
+def test_lines_of_module_total_mean_and_count() -> None:
+    lines = [
+        "decode.layer.mlp 1456.57ms 1.66ms 880",
+        "prefill.moe.routed_prefill_experts 5239.90ms 65.50ms 80",
+    ]
+    pattern = (
+        r"^(?P<phase>prefill|decode)\.(?P<module>\S+) (?P<total_ms>[\d.]+)ms "
+        r"(?P<mean_ms>[\d.]+)ms (?P<count>\d+)$"
+    )
+    found = read_modules(lines, module_pattern(pattern))
+    assert [(one.phase, one.module, one.total_ns, one.mean_ns, one.count) for one in
+            found.modules] == [
+        ("prefill", "moe.routed_prefill_experts", 5_239_900_000, 65_500_000, 80),
+        ("decode", "layer.mlp", 1_456_570_000, pytest.approx(1_660_000), 880),
+    ]  # fmt: skip
+
+
 def test_what_a_line_does_not_say_is_missing() -> None:
     found = read_modules(["a: 3 us"], module_pattern(r"(?P<module>\w+): (?P<total_us>\d+) us"))
     [one] = found.modules
