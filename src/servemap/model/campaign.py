@@ -7,8 +7,9 @@ from pydantic import Field, model_validator
 from servemap.model.base import Model, Slug
 from servemap.model.cases import CaseSpec
 from servemap.model.clients import ClientName, ClientSpec
+from servemap.model.collectors import CollectorSetting
 from servemap.model.phases import BaselineSpec, PhaseSpec
-from servemap.model.policy import CollectorSetting, Freeze, Policy, Scale
+from servemap.model.policy import Freeze, Policy, Scale
 from servemap.model.server_spec import ModelSpec, NodeSpec, ServerSpec
 from servemap.model.slo import Chosen, NotNegative, Slo
 from servemap.model.targets import GivenTarget

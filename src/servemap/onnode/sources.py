@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from .clock import epoch_ns
 
+# Of Debian's users, ROCm's and Iluvatar's packages.
+MORE_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/rocm/bin", "/usr/local/corex/bin")
 HTTP_TIMEOUT_S = 5.0
 MAX_PAGE_BYTES = 32 << 20
 MAX_LINE_BYTES = 1 << 20
@@ -27,11 +29,19 @@ class AbsentError(Exception):
 
 
 def find_program(name: str) -> str:
-    """Return the path of a program on this node's PATH; AbsentError where there is none."""
-    path = shutil.which(name)
+    """Return the path of a program on this node; AbsentError where there is none.
+
+    PATH is searched first, then where tools lie that a user's PATH may lack.
+    """
+    path = shutil.which(name) or shutil.which(name, path=os.pathsep.join(MORE_FOLDERS))
     if path is None:
         raise AbsentError("no program %s on this node's PATH" % name)
     return path
+
+
+def tool_environment() -> Dict[str, str]:
+    """Return the environment of a tool: ours, with words, numbers and times as everywhere."""
+    return dict(os.environ, LC_ALL="C")
 
 
 def is_simulated(program: str) -> bool:
@@ -102,11 +112,10 @@ class CommandSource:
         self._stop = stop
         self.count = 0
         self._last = ""
-        environment = dict(os.environ, LC_ALL="C")
         with open(stderr_path, "wb") as stderr:
             self._process = subprocess.Popen(
                 argv,
-                env=environment,
+                env=tool_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -8,7 +8,16 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from servemap.model import campaign, cases, clients, phases, policy, server_spec, targets
+from servemap.model import (
+    campaign,
+    cases,
+    clients,
+    collectors,
+    phases,
+    policy,
+    server_spec,
+    targets,
+)
 from servemap.model.base import Model
 
 README = Path(__file__).parents[3] / "config/README.md"
@@ -49,7 +58,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "phases": phases.PhaseSpec,
     "phases.milestone": phases.Milestone,
     "phases.captures": phases.CaptureSpec,
-    "collectors": policy.CollectorSetting,
+    "collectors": collectors.CollectorSetting,
+    "collectors.table": collectors.CollectorTable,
+    "collectors.table.columns": collectors.CollectorColumn,
     "scale": policy.Scale,
     "policy": policy.Policy,
     "freeze": policy.Freeze,
