@@ -166,8 +166,12 @@ def collector_spec(
             runs.append({**common, "path": log, "keep": list(collector.keep)})
         elif collector.tool is not None:
             argv, *otherwise = collector.tool.commands(collector.interval_s)
-            more = {"each": collector.tool.each, "unless": collector.tool.unless}
-            told = {key: one for key, one in more.items() if one is not None}
+            more = {
+                "each": collector.tool.each,
+                "unless": collector.tool.unless,
+                "keep": list(collector.keep),
+            }
+            told = {key: one for key, one in more.items() if one}
             runs.append({**common, "argv": argv, "otherwise": otherwise, "pids": pids, **told})
         else:
             runs.append({**common, "paths": list(collector.paths)})

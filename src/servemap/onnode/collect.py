@@ -9,7 +9,8 @@ Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s),
 which are glob patterns, interval_s), `command` (argv, and `otherwise`: more of them, for tools
 that do not know every option; each is tried where the one before it ended without a second line),
 `poll` (argv, run again for each sample, interval_s; `each`: `interfaces` for a call per network
-interface, named by `{each}`) and `log` (path, and keep: a line with one of these words is kept).
+interface, named by `{each}`) and `log` (path); of the last two `keep` are words of which a line
+that is kept has one.
 Of a command `{pids}` stands for the process tree below `pids`, and it gives way to the program
 `unless`.
 One whose program or files are not on the node ends as `absent`. Each writes OUT/NAME.jsonl; every

@@ -106,7 +106,11 @@ class Collector:
             argv = with_pids(self._spec["argv"], self._spec.get("pids", []))
             self._refuse_twin()
             self._know(argv[0])
-            asked = CommandSampler([self.record["program"], *argv[1:]], self._spec.get("each"))
+            asked = CommandSampler(
+                [self.record["program"], *argv[1:]],
+                self._spec.get("each"),
+                self._spec.get("keep", []),
+            )
             self._poll(sink, asked.sample, asked.close)
         else:
             proc = ProcSampler(self._spec["root_pids"])

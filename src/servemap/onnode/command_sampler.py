@@ -54,14 +54,16 @@ def interfaces() -> List[str]:
 class CommandSampler:
     """Runs a command once per call of `sample`, or once for each thing that it is asked about."""
 
-    def __init__(self, argv: List[str], each: Optional[str]) -> None:
+    def __init__(self, argv: List[str], each: Optional[str], keep: List[str]) -> None:
         """Args:
             argv: the command; `{each}` in it is replaced.
             each: `interfaces` for one call per network interface, None for one call.
+            keep: a line is kept that has one of these words in it; every line if empty.
 
         AbsentError where there is nothing to ask about.
         """
         self._argv = argv
+        self._keep = keep
         self._things: List[Optional[str]] = [None]
         if each == INTERFACES:
             self._things = list(interfaces())
@@ -116,5 +118,11 @@ class CommandSampler:
             record["error"] = "status %d: %s" % (process.returncode, last)
             return record
         record["ms"] = (time.monotonic_ns() - record["mono_ns"]) / 1e6
-        record["text"] = out.decode("utf-8", "replace")
+        record["text"] = self._kept(out.decode("utf-8", "replace"))
         return record
+
+    def _kept(self, said: str) -> str:
+        if not self._keep:
+            return said
+        lines = said.splitlines(True)
+        return "".join(line for line in lines if any(word in line for word in self._keep))

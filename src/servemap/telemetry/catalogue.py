@@ -23,7 +23,7 @@ _KEYS: dict[Kind, frozenset[str]] = {
     "http": _COMMON,
     "files": _PROBED | {"paths"},
     "log": _READ | {"keep"},
-    "poll": _RUN | {"each"},
+    "poll": _RUN | {"each", "keep"},
     "command": _RUN | {"otherwise", "probe_kind"},
 }
 DECLARED = "declared"

@@ -82,7 +82,7 @@ class Collector(NamedTuple):
         missing: when it tells nothing though it runs, or what it does not tell.
         tool: of a `command` or a `poll`.
         paths: of `files` (glob).
-        keep: of a `log`: words of which a line that is kept has one.
+        keep: of a `log` or a `poll`: words of which a line that is kept has one.
         log: of a `log`: its file where the campaign names one.
         engines: those that it has something to read of; all if empty.
         by_default: whether it runs where the campaign names no collectors.

@@ -143,10 +143,11 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
         "percentiles.csv",
         "targets.csv",
     ]
-    cpu = read_csv(run / "tables/case_cpu_summary.csv")
-    row = next(r for r in cpu if (r["entity"], r["metric"]) == ("cpu0", "cpu_util"))
+    cores = read_csv(run / "tables/case_hot_cores_summary.csv")
+    row = next(r for r in cores if (r["entity"], r["metric"]) == ("cpu0", "cpu_util"))
     assert (row["n"], float(row["mean"]), row["unit"]) == ("4", pytest.approx(80.0), "percent")
     assert (row["coverage"], row["segment"]) == ("1.0", "main")
+    cpu = read_csv(run / "tables/case_cpu_summary.csv")
     never = [r for r in cpu if r["case"] == "never"]
     assert [(r["entity"], r["n"], r["mean"], r["coverage"]) for r in never] == [("-",) * 4]
     assert (row["state"], never[0]["state"]) == ("ok", "-")

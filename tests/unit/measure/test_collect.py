@@ -24,7 +24,7 @@ from servemap.nodes.base import ProcessId
 from servemap.onnode.collect import check_collectors
 from servemap.server import patience
 from servemap.server.patience import Patience
-from servemap.telemetry.catalogue import Collector
+from servemap.telemetry.collectors import Collector
 from tests.fakes import BOOT, FakeNode, campaign
 from tests.far_nodes import FlakyNode
 
@@ -44,7 +44,8 @@ def test_all_run_where_none_is_named() -> None:
     chosen = {item.name: item.required for item in chosen_collectors(of())}
     assert [name for name, required in chosen.items() if required] == ["proc", "engine_metrics"]
     assert [name for name, required in chosen.items() if not required] == [
-        *("nvidia_smi", "nvidia_pmon", "dcgm", "pressure", "hca")
+        *("nvidia_smi", "nvidia_pmon", "dcgm", "pressure", "hca", "mpstat", "pidstat", "numa"),
+        *("tcp", "ethtool", "amd_smi", "rocm_smi", "ixsmi", "mx_smi", "npu_smi", "xpu_smi"),
     ]
 
 
@@ -57,8 +58,8 @@ def test_a_tool_is_not_asked_faster_than_it_can() -> None:
 
 def spec_of(chosen: list[Collector], url: str | None) -> dict[str, Any]:
     (one,) = collector_spec(
-        chosen, node="n1", raw="/raw", pids=[7], metrics_url=url, heartbeat="/h", until=None,
-        gone_s=5, max_s=9, load_id="x",
+        chosen, node="n1", raw="/raw", pids=[7], metrics_url=url, log=None, heartbeat="/h",
+        until=None, gone_s=5, max_s=9, load_id="x",
     )["collectors"]  # fmt: skip
     check_collectors([one])
     return one
@@ -105,7 +106,7 @@ def test_an_attached_server_need_not_serve_metrics(
 def test_the_spec_leaves_out_what_has_nothing_to_read() -> None:
     chosen = chosen_collectors(of(collectors={"proc": {}, "engine_metrics": {}}))
     spec = collector_spec(
-        chosen, node="n1", raw="/raw", pids=[7], metrics_url=None, heartbeat="/h",
+        chosen, node="n1", raw="/raw", pids=[7], metrics_url=None, log=None, heartbeat="/h",
         until="/raw/client.json", gone_s=5, max_s=9, load_id="x",
     )  # fmt: skip
     assert [(item["name"], item["root_pids"]) for item in spec["collectors"]] == [("proc", [7])]
@@ -113,8 +114,8 @@ def test_the_spec_leaves_out_what_has_nothing_to_read() -> None:
     assert spec["server"] == {"pids": [7], "gone_s": 5}
     assert (spec["out"], spec["until"]) == ("/raw/telemetry/n1", "/raw/client.json")
     assert spec["ready_file"] == "/raw/telemetry/n1/collect.ready"
-    assert [item.name for item in runnable(chosen, None)] == ["proc"]
-    assert [item.name for item in runnable(chosen, "http://h/metrics")] == [
+    assert [item.name for item in runnable(chosen, None, None)] == ["proc"]
+    assert [item.name for item in runnable(chosen, "http://h/metrics", None)] == [
         "proc",
         "engine_metrics",
     ]

@@ -10,14 +10,15 @@ from servemap.measure.probe import require_collectors, why_silent
 from servemap.nodes.local import LocalNode
 from servemap.server.launch import stage
 from servemap.server.not_run import NotRunError
-from servemap.telemetry.catalogue import Tool, catalogue
+from servemap.telemetry.catalogue import catalogue
+from servemap.telemetry.collectors import Probe
 from tests.fakes import FakeNode, campaign, fake_context
 from tests.parts import need
 from tests.shims import dcgmi, nvidia_smi
 
 
-def tool(name: str) -> Tool:
-    found = catalogue()[name].tool
+def probe(name: str) -> Probe:
+    found = catalogue()[name].probe
     assert found is not None
     return found
 
@@ -32,13 +33,13 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_tool_that_answers_is_ready(bin_folder: Path) -> None:
     nvidia_smi(bin_folder, Path(need("corpus")))
-    assert why_silent(LocalNode("n1"), tool("nvidia_smi")) is None
+    assert why_silent(LocalNode("n1"), probe("nvidia_smi")) is None
 
 
 def test_a_host_engine_that_does_not_answer(bin_folder: Path) -> None:
     """The tool says so on stdout, and its exit status is not known to tell."""
     dcgmi(bin_folder, Path(need("corpus")))
-    said = why_silent(LocalNode("n1"), tool("dcgm"))
+    said = why_silent(LocalNode("n1"), probe("dcgm"))
     assert said is not None
     assert "dcgmi discovery -l" in said
     assert "unable to establish a connection" in said
@@ -46,9 +47,9 @@ def test_a_host_engine_that_does_not_answer(bin_folder: Path) -> None:
 
 def test_a_tool_that_is_not_there_or_fails(bin_folder: Path) -> None:
     node = LocalNode("n1")
-    missing = tool("dcgm")._replace(probe=("no-such-tool",))
+    missing = probe("dcgm")._replace(argv=("no-such-tool",))
     assert "no-such-tool" in (why_silent(node, missing) or "")
-    failing = tool("nvidia_smi")._replace(probe=("sh", "-c", "echo no driver; exit 9"))
+    failing = probe("nvidia_smi")._replace(argv=("sh", "-c", "echo no driver; exit 9"))
     assert "ended with status 9: no driver" in (why_silent(node, failing) or "")
 
 

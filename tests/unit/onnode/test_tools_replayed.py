@@ -38,7 +38,8 @@ def collected(folder: Path, names: tuple[str, ...], rounds: int) -> dict[str, An
     )
     spec = collector_spec(
         chosen, node="n1", raw=str(folder / "raw"), pids=[], metrics_url=None,
-        heartbeat=str(folder / "heartbeat"), until=None, gone_s=60, max_s=WAIT_S, load_id="x",
+        log=None, heartbeat=str(folder / "heartbeat"), until=None, gone_s=60, max_s=WAIT_S,
+        load_id="x",
     )  # fmt: skip
     (folder / "spec.json").write_text(json.dumps(spec))
     out = Path(spec["out"])
