@@ -33,26 +33,29 @@ def parse_columns(text: str, headings: Sequence[str]) -> Extract:
 
     `rows`: {heading: value}: the number that a cell begins with (its unit is what the reader
     declares), its text where it begins with none, None where it says that there is no value. The
-    heading may come again. A line with another number of cells is skipped.
+    heading may come again. A line is cut in the first way in which it has as many cells as the
+    headings; one that has so in no way is skipped.
 
     Raises:
         ParseError: there is no line with these headings.
     """
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
-    cut: Callable[[str], list[str]] | None = None
-    names: list[str] = []
+    cuts: list[tuple[Callable[[str], list[str]], list[str]]] = []
     for line, row in ended(text, skipped):
-        found = next((one for one in _CUTS if set(headings) <= set(one(row))), None)
-        if found is not None:
-            cut, names = found, found(row)
-        elif cut is None or _RULE.fullmatch(row):
-            continue
-        elif len(cells := cut(row)) != len(names):
-            skipped.append(Skipped(line, f"{len(cells)} cells under {len(names)} headings"))
-        else:
-            rows.append({name: _value(cell) for name, cell in zip(names, cells, strict=True)})
-    if cut is None:
+        found = [(cut, names) for cut in _CUTS if set(headings) <= set(names := cut(row))]
+        if found:
+            cuts = found
+        elif cuts and not _RULE.fullmatch(row):
+            fitting = ((cut(row), names) for cut, names in cuts)
+            fit = next((pair for pair in fitting if len(pair[0]) == len(pair[1])), None)
+            if fit is None:
+                cut, names = cuts[0]
+                reason = f"{len(cut(row))} cells under {len(names)} headings"
+                skipped.append(Skipped(line, reason))
+            else:
+                rows.append({name: _value(cell) for cell, name in zip(*fit, strict=True)})
+    if not cuts:
         raise foreign(COLUMNS, f"line with the headings {', '.join(headings)}")
     return Extract({"rows": rows}, skipped)
 
