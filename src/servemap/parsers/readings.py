@@ -146,6 +146,9 @@ class _Sampler:
         if length_ns <= 0:
             return
         if field.over == "count":
+            # A count is of one interval, also where the one before it was not counted or lost.
+            if length_ns > 1.5 * self._interval_ns:
+                length_ns = self._interval_ns
             value = value * 1e9 / length_ns
         self._keep(at.t_ns, at.t_ns - length_ns, entity, field, value)
 

@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from servemap.model.errors import ConfigError
@@ -120,3 +123,19 @@ def test_engines_name_what_they_have_in_common():
     assert engine_metrics()["vllm"].running == "vllm:num_requests_running"
     for engine in engine_metrics().values():
         assert engine.cache_queries
+
+
+def test_the_page_of_collectors_has_them_all_as_they_are() -> None:
+    page = Path(__file__).parents[3] / "docs/collectors.md"
+    rows = re.findall(
+        r"^\| `(\w+)` \| .+ \| ([\d.]+) \| (yes|no) \| ([\w` -]+) \| (.+) \|$",
+        page.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert {name for name, *_ in rows} == set(catalogue())
+    for name, interval, required, by_default, tables in rows:
+        known = catalogue()[name]
+        assert float(interval) == known.interval_s, name
+        assert (required == "yes", by_default != "no") == (known.required, known.by_default), name
+        if tables != "the same":
+            assert set(re.findall(r"`(\w+)`", tables)) == set(known.families), name
