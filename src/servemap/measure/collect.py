@@ -170,6 +170,7 @@ def collector_spec(
                 "each": collector.tool.each,
                 "unless": collector.tool.unless,
                 "keep": list(collector.keep),
+                "any_status": collector.tool.any_status,
             }
             told = {key: one for key, one in more.items() if one}
             runs.append({**common, "argv": argv, "otherwise": otherwise, "pids": pids, **told})

@@ -4,11 +4,14 @@ from servemap.measure.collect import chosen_collectors
 from servemap.model.errors import ConnectionLostError, NodeError, ParseError
 from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
+from servemap.onnode.sources import MORE_FOLDERS
 from servemap.parsers.kinds import parse
 from servemap.server.context import Context
 from servemap.server.not_run import NotRunError
 from servemap.telemetry.collectors import Collector, Probe
 
+FOUND = f'export LC_ALL=C PATH="$PATH:{":".join(MORE_FOLDERS)}"; exec "$@"'
+"""A tool is looked for where the collector finds it."""
 PROBE_S = 60.0
 """A driver that is loaded by the first question takes many seconds for it."""
 
@@ -49,7 +52,7 @@ def why_silent(node: Node, probe: Probe) -> str | None:
     """
     asked = " ".join(probe.argv)
     try:
-        done = node.run(probe.argv, timeout_s=PROBE_S)
+        done = node.run(["sh", "-c", FOUND, "sh", *probe.argv], timeout_s=PROBE_S)
     except ConnectionLostError as error:
         raise NotRunError("unreachable", error.what, error.where, error.remedy) from error
     except NodeError as error:

@@ -9,10 +9,10 @@ Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s),
 which are glob patterns, interval_s), `command` (argv, and `otherwise`: more of them, for tools
 that do not know every option; each is tried where the one before it ended without a second line),
 `poll` (argv, run again for each sample, interval_s; `each`: `interfaces` for a call per network
-interface, named by `{each}`) and `log` (path); of the last two `keep` are words of which a line
-that is kept has one.
-Of a command `{pids}` stands for the process tree below `pids`, and it gives way to the program
-`unless`.
+interface, named by `{each}`; `any_status`: its exit status says nothing) and `log` (path). Of the
+last two `keep` are words of which a line that is kept has one. In an argv `{pids}` stands for the
+process tree below `pids`, by commas, and `{pid}` for a word of each; a collector with `unless`
+gives way to that program.
 One whose program or files are not on the node ends as `absent`. Each writes OUT/NAME.jsonl; every
 line carries t_ns (epoch) and mono_ns. The ready file holds one instant on both clocks, from which
 the lines' times can be rebuilt after a step of the first. SIGTERM takes one last sample of the

@@ -110,6 +110,7 @@ class Collector:
                 [self.record["program"], *argv[1:]],
                 self._spec.get("each"),
                 self._spec.get("keep", []),
+                self._spec.get("any_status", False),
             )
             self._poll(sink, asked.sample, asked.close)
         else:

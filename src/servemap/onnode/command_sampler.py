@@ -54,16 +54,20 @@ def interfaces() -> List[str]:
 class CommandSampler:
     """Runs a command once per call of `sample`, or once for each thing that it is asked about."""
 
-    def __init__(self, argv: List[str], each: Optional[str], keep: List[str]) -> None:
+    def __init__(
+        self, argv: List[str], each: Optional[str], keep: List[str], any_status: bool = False
+    ) -> None:
         """Args:
             argv: the command; `{each}` in it is replaced.
             each: `interfaces` for one call per network interface, None for one call.
             keep: a line is kept that has one of these words in it; every line if empty.
+            any_status: whether what it printed is taken though it ended with another status than 0.
 
         AbsentError where there is nothing to ask about.
         """
         self._argv = argv
         self._keep = keep
+        self._any_status = any_status
         self._things: List[Optional[str]] = [None]
         if each == INTERFACES:
             self._things = list(interfaces())
@@ -110,7 +114,8 @@ class CommandSampler:
             process.communicate()
             record["error"] = "%s gave no answer in %g s" % (argv[0], ANSWER_S)
             return record
-        if process.returncode != 0 or len(out) > MAX_TEXT_BYTES:
+        failed = process.returncode != 0 and not (self._any_status and out.strip())
+        if failed or len(out) > MAX_TEXT_BYTES:
             said = (err or out).decode("utf-8", "replace").strip().splitlines()
             last = said[-1][:300] if said else "nothing"
             if len(out) > MAX_TEXT_BYTES:

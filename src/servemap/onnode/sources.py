@@ -28,12 +28,17 @@ class AbsentError(Exception):
     """What a collector reads is not on this node: no such program, no such file."""
 
 
-def find_program(name: str) -> str:
-    """Return the path of a program on this node; AbsentError where there is none.
+def program_path(name: str) -> Optional[str]:
+    """Return the path of a program on this node, None where there is none.
 
     PATH is searched first, then where tools lie that a user's PATH may lack.
     """
-    path = shutil.which(name) or shutil.which(name, path=os.pathsep.join(MORE_FOLDERS))
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(MORE_FOLDERS))
+
+
+def find_program(name: str) -> str:
+    """Return the path of a program on this node; AbsentError where there is none."""
+    path = program_path(name)
     if path is None:
         raise AbsentError("no program %s on this node's PATH" % name)
     return path

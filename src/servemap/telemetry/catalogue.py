@@ -23,7 +23,7 @@ _KEYS: dict[Kind, frozenset[str]] = {
     "http": _COMMON,
     "files": _PROBED | {"paths"},
     "log": _READ | {"keep"},
-    "poll": _RUN | {"each", "keep"},
+    "poll": _RUN | {"each", "keep", "any_status"},
     "command": _RUN | {"otherwise", "probe_kind"},
 }
 DECLARED = "declared"
@@ -111,6 +111,7 @@ def _tool(row: dict[str, Any]) -> Tool:
         float(row["least_interval_s"]),
         row.get("each"),
         row.get("unless"),
+        bool(row.get("any_status", False)),
     )
 
 

@@ -36,12 +36,14 @@ class Tool(NamedTuple):
         least_interval_s: the shortest interval that it can be asked for.
         each: what it is run for once each, `interfaces`; None for one run.
         unless: a program that tells the same for less: where it is, this one does not run.
+        any_status: whether it may end with any status after it printed what it knows.
     """
 
     choices: tuple[tuple[str, ...], ...]
     least_interval_s: float
     each: str | None = None
     unless: str | None = None
+    any_status: bool = False
 
     def possible_s(self, interval_s: float) -> float:
         """Return the shortest interval that the tool knows and that is not shorter than this."""

@@ -63,7 +63,7 @@ def test_a_required_one_ends_the_phase_with_its_remedy(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     node = FakeNode()
-    node.on_run["discovery"] = lambda argv: "Error: unable to connect to host engine\n"
+    node.on_run["-c"] = lambda argv: "Error: unable to connect to host engine\n"
     setting = {} if required is None else {"required": required}
     context = fake_context(node, requiring(dcgm=setting))
     if not required:
@@ -79,3 +79,24 @@ def test_a_required_one_ends_the_phase_with_its_remedy(
     assert (record["status"], record["cause"]) == (status, "collector")
     assert "nv-hostengine" in record["reasons"][0]
     assert node.starts() == 0
+
+
+def test_files_of_a_required_one_are_looked_at_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert why_silent(LocalNode("n1"), probe("tcp")) is None
+    none = probe("hca")._replace(argv=("sh", "-c", f"cat {tmp_path}/*/state"))
+    assert "ended with status 1" in (why_silent(LocalNode("n1"), none) or "")
+    monkeypatch.chdir(tmp_path)
+    node = FakeNode()
+    asked: list[list[str]] = []
+    node.on_run["-c"] = lambda argv: asked.append(argv[4:]) or "some avg10=0.00\n"
+    context = fake_context(node, requiring(pressure={"required": True}))
+    require_collectors(context, "baseline")
+    assert asked == [["cat", "/proc/pressure/cpu"]]
+
+
+def test_every_remedy_says_what_to_do() -> None:
+    for name, one in catalogue().items():
+        if one.probe is not None:
+            assert "required to false" in one.probe.remedy, name

@@ -39,6 +39,14 @@ def test_a_command_that_fails_says_so_and_is_asked_again() -> None:
         assert "text" not in record
 
 
+def test_a_status_that_says_nothing_is_passed_over() -> None:
+    code = "import sys; print(sys.argv[1], end=''); sys.exit(2)"
+    for said, key in (("card0", "text"), ("", "error")):
+        asked = CommandSampler([sys.executable, "-c", code, said], None, [], any_status=True)
+        (record,) = asked.sample()
+        assert key in record
+
+
 def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(command_sampler, "ANSWER_S", 0.3)
     note = tmp_path / "pid"
