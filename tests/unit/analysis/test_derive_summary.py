@@ -173,6 +173,19 @@ def test_a_collector_that_told_nothing_has_a_row_that_says_why(tmp_path):
     assert [(r["node"], r["state"], r["mean"]) for r in dcgm] == [("-", "-", "-")]
 
 
+def test_a_tool_of_another_vendor_need_not_be_there(tmp_path):
+    run = tmp_path / "run"
+    states = {"head/proc": "ok", "head/mpstat": "absent", "worker/mpstat": "absent"}
+    records = {key: {"status": state, "samples": 0} for key, state in states.items()}
+    measured(run, facts={"collectors": records})
+    summarize(run, plan({}))
+    cpu = read_csv(run / "tables/case_cpu_summary.csv")
+    assert {(r["node"], r["collector"], r["state"]) for r in cpu} == {
+        ("head", "proc", "ok"),
+        ("worker", "mpstat", "absent"),
+    }
+
+
 def test_a_disturbed_repeat_is_evidence_and_enters_no_mean(tmp_path):
     run = tmp_path / "run"
     measured(run)
