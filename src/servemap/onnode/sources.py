@@ -130,13 +130,16 @@ class CommandSource:
         self._stopper.start()
 
     def lines(self) -> Iterator[Dict[str, Any]]:
-        """Yield `{"t_ns", "mono_ns", "line"}` per line, stamped when it was received."""
+        """Yield `{"t_ns", "mono_ns", "line"}` per whole line, stamped when it was received."""
         stdout = self._process.stdout
         assert stdout is not None
         for raw in iter(lambda: stdout.readline(MAX_LINE_BYTES), b""):
             self.count += 1
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
             self._last = line.strip() or self._last
+            # The last piece of a command that was stopped: half a number looks like another one.
+            if not raw.endswith(b"\n") and len(raw) < MAX_LINE_BYTES:
+                continue
             yield {"t_ns": epoch_ns(), "mono_ns": time.monotonic_ns(), "line": line}
         self._process.wait()
 

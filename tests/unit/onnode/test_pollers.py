@@ -15,7 +15,7 @@ from servemap.onnode import command_sampler, sources
 from servemap.onnode.collector import Collector
 from servemap.onnode.command_sampler import CommandSampler, with_pids
 from servemap.onnode.log_source import MAX_LINE_BYTES, LogSource
-from servemap.onnode.sources import AbsentError, find_program
+from servemap.onnode.sources import AbsentError, CommandSource, find_program
 
 
 def sampler(code: str, *more: str, each: str | None = None, keep: list[str] | None = None) -> Any:
@@ -115,6 +115,13 @@ def test_tools_are_found_where_a_path_does_not_lead(
     assert find_program("made-up-tool") == str(tool)
     with pytest.raises(AbsentError, match="no program other-tool"):
         find_program("other-tool")
+
+
+def test_the_piece_of_a_line_that_a_command_left_is_no_line(tmp_path: Path) -> None:
+    code = "print('cpu 1'); print('cpu 12.', end='')"
+    source = CommandSource([sys.executable, "-c", code], str(tmp_path / "e"), threading.Event())
+    assert [record["line"] for record in source.lines()] == ["cpu 1"]
+    assert source.ending().endswith("after 2 lines: cpu 12.")
 
 
 class Following:
