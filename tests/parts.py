@@ -124,6 +124,22 @@ def _nsys() -> str | None:
     return program
 
 
+TOOLS = ("mpstat", "pidstat", "sar", "numastat", "ethtool", "rdma")
+
+
+def _sysstat() -> str | None:
+    """Whether the tools are here that collectors run on any node."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return "all" if all(shutil.which(tool, path=path) for tool in TOOLS) else None
+
+
+def _perf() -> str | None:
+    """Where a perf is that may count what another process does."""
+    tool = shutil.which("perf")
+    argv = ["perf", "stat", "-e", "task-clock", "-p", str(os.getpid()), "--timeout", "10"]
+    return tool if tool and not subprocess.run(argv, capture_output=True).returncode else None
+
+
 PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "corpus": (_corpus, "SERVEMAP_CORPUS names no folder of recorded tool output"),
     "python38": (_python38, "no Python 3.8 here; SERVEMAP_PYTHON38 may name one"),
@@ -132,6 +148,11 @@ PARTS: dict[str, tuple[Callable[[], str | None], str]] = {
     "podman": (_podman, "podman with runc, as root, runs no container here"),
     "sshd": (_sshd, "there is no sshd (package openssh-server)"),
     "shells": (_shells, "not all login shells are here (tcsh, fish, zsh, ksh, busybox)"),
+    "sysstat": (
+        _sysstat,
+        "not all of " + ", ".join(TOOLS) + " are here (sysstat, numactl, ethtool)",
+    ),
+    "perf": (_perf, "there is no perf that may count what a process does"),
     "vllm": (
         lambda: _engine("vllm"),
         "no vLLM here: make vllm, or SERVEMAP_VLLM names the Python that has it",

@@ -49,6 +49,14 @@ while True:
     time.sleep(int(sys.argv[-1]) / 1000)
 """
 
+_PRINTED = """#!{python}
+# servemap: simulated
+import os, sys
+if os.environ.get("LC_ALL") != "C":
+    sys.exit("the language is %s" % os.environ.get("LC_ALL"))
+sys.stdout.write(open({file!r}).read())
+"""
+
 
 def _program(folder: Path, name: str, text: str) -> None:
     path = folder / name
@@ -82,3 +90,9 @@ def dcgmi(folder: Path, corpus: Path) -> None:
         discovery=str(corpus / "dcgm/012_discovery_no_hostengine.txt"),
     )
     _program(folder, "dcgmi", text)
+
+
+def printing(folder: Path, name: str, file: Path) -> None:
+    """Put a tool into a folder that prints a recording, whatever it is asked, in no language."""
+    text = _PRINTED.format(python=sys.executable, file=str(file))
+    _program(folder, name, text)

@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
+from servemap.analysis.hottest import keep_busiest
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import P99_SAMPLES, PERCENTILES, distribution
 from servemap.analysis.store import read_table
 from servemap.parsers.values import mapping, sequence, text
-from servemap.telemetry.catalogue import catalogue, families, family_of
+from servemap.telemetry.catalogue import families, family_of
+from servemap.telemetry.declared import known_collector
 
 MISSING = "-"
 COLUMNS = (
@@ -110,9 +112,13 @@ def _silent(repeat: Repeat, family: str, told: set[tuple[str, str]]) -> list[dic
     """Return a row for each collector of a family that is on a node and told nothing there."""
     rows = []
     for node, collector in _collectors(repeat):
-        known = catalogue().get(collector)
+        record = mapping(mapping(repeat.meta.get("collectors")).get(f"{node}/{collector}"))
+        known = known_collector(collector, record)
         if known and family in known.families and (node, collector) not in told:
             state = _state(repeat, node, collector)
+            # Where another vendor's tool told it, this one need not be there.
+            if state == "absent" and any(node == one for one, _ in told):
+                continue
             rows.append(_blank(repeat) | {"node": node, "collector": collector, "state": state})
     return rows
 
@@ -137,7 +143,7 @@ def _repeat_rows(repeat: Repeat) -> dict[str, list[dict[str, Any]]]:
     rows: dict[str, list[dict[str, Any]]] = {}
     for series, values in inside_values(repeat).items():
         segment, node, collector, entity, metric, unit = series
-        family = family_of(collector, metric)
+        family = family_of(collector, metric, entity)
         if family is None:
             continue
         figures = distribution(values) or {}
@@ -158,7 +164,7 @@ def _repeat_rows(repeat: Repeat) -> dict[str, list[dict[str, Any]]]:
                 "coverage": MISSING if ratio is None else ratio,
             }
         )
-    return rows
+    return {family: keep_busiest(family, own) for family, own in rows.items()}
 
 
 def inside_values(repeat: Repeat) -> dict[Series, list[float]]:

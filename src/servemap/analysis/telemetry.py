@@ -9,12 +9,14 @@ from servemap.analysis.server_marks import Marks, process_marks, root_pids, scra
 from servemap.parsers.jsonl import JsonLine, read_jsonl
 from servemap.parsers.proc import parse_proc, process_names
 from servemap.parsers.prometheus import parse_scrapes
-from servemap.parsers.readings import Readings, parse_pages, parse_printed
+from servemap.parsers.readings import Readings, parse_raw
 from servemap.parsers.records import Parsed, skip_summary
 from servemap.parsers.values import integer, mapping, number
 from servemap.telemetry.align import AlignedRow, Coverage, Segment, align, coverage
-from servemap.telemetry.catalogue import Collector, catalogue, engine_metrics
+from servemap.telemetry.catalogue import engine_metrics
 from servemap.telemetry.clock import epoch_of, node_clock, rebuilt
+from servemap.telemetry.collectors import Collector
+from servemap.telemetry.declared import known_collector
 
 Parser = Callable[[list[JsonLine], float], Parsed]
 
@@ -55,8 +57,9 @@ def read_telemetry(
         node, name = path.parent.name, path.stem
         key = f"{node}/{name}"
         on_node = node_clock(clock.get(node))
-        known = catalogue().get(name)
-        interval = number(mapping(collectors.get(key)).get("interval_s"))
+        record = mapping(collectors.get(key))
+        known = known_collector(name, record)
+        interval = number(record.get("interval_s"))
         interval = interval or (known.interval_s if known else 1.0)
         content = read_jsonl(path)
         lines = rebuilt(content.lines, epoch_of(path.parent))
@@ -84,8 +87,7 @@ def _parsed(known: Collector | None, lines: list[JsonLine], interval: float) -> 
         return Readings(_times_only(lines, interval), {})
     if known.reading is None:
         return Readings(PARSERS[known.parser](lines, interval), {})
-    read = parse_printed if known.kind == "command" else parse_pages
-    return read(lines, interval, known.reading)
+    return parse_raw(lines, interval, known.reading)
 
 
 def _times_only(lines: list[JsonLine], _: float) -> Parsed:

@@ -8,12 +8,16 @@ from typing import Any
 
 from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
+from servemap.model.collectors import CollectorSetting, CollectorTable
 from servemap.model.errors import ConfigError, NodeError
 from servemap.nodes.base import Node, ProcessId
 from servemap.parsers.jsonl import parse_jsonl
 from servemap.parsers.values import text
+from servemap.server.launch.process import log_path
 from servemap.server.patience import Patience
-from servemap.telemetry.catalogue import Collector, catalogue
+from servemap.telemetry.catalogue import catalogue, metric_of
+from servemap.telemetry.collectors import Collector
+from servemap.telemetry.declared import declared_collector
 
 READY_S = 10.0
 READY_POLL_S = 0.02
@@ -22,45 +26,100 @@ STOP_S = 20.0
 
 
 def chosen_collectors(campaign: Campaign) -> list[Collector]:
-    """Return the collectors of the catalogue as this campaign runs them.
+    """Return the collectors as this campaign runs them.
 
-    Those that the campaign names are run; where it names none, all that the catalogue has. An
-    attached server need not serve metrics, unless the campaign itself requires them.
+    Those that the campaign names are run; where it names none, all that the catalogue runs by
+    default. An attached server need not serve metrics, unless the campaign itself requires them.
+    What is named runs even where another program of the node tells the same.
 
     Raises:
-        ConfigError: the campaign names one that the catalogue does not have.
+        ConfigError: the campaign names one that the catalogue does not have, or declares one that
+            cannot be.
     """
-    known = catalogue()
+    engine = campaign.server.engine
+    known = {
+        name: item
+        for name, item in catalogue().items()
+        if not item.engines or engine in item.engines
+    }
     if campaign.server.attach:
         known = {
             name: item._replace(required=False) if item.kind == "http" else item
             for name, item in known.items()
         }
     if not campaign.collectors:
-        return list(known.values())
+        return [item for item in known.values() if item.by_default]
     chosen = []
     for name, setting in campaign.collectors.items():
-        if name not in known:
-            raise ConfigError(
-                f"there is no collector {name!r}",
-                f"collectors.{name}",
-                f"use one of: {', '.join(known)}",
-            )
+        item = _named(name, setting, known)
         if setting.enabled:
             changes = setting.model_dump(include={"interval_s", "required"}, exclude_none=True)
-            changed = known[name]._replace(**changes)
+            changed = item._replace(**changes, log=setting.path)
             if changed.tool is not None:
                 used_s = changed.tool.possible_s(changed.interval_s)
-                changed = changed._replace(interval_s=used_s)
+                tool = changed.tool._replace(unless=None)
+                changed = changed._replace(interval_s=used_s, tool=tool)
             chosen.append(changed)
     return chosen
 
 
-def runnable(collectors: list[Collector], metrics_url: str | None) -> list[Collector]:
-    """Return the collectors that have something to read on this server."""
+def _named(name: str, setting: CollectorSetting, known: Mapping[str, Collector]) -> Collector:
+    where = f"collectors.{name}"
+    item = known.get(name)
+    if setting.table is not None and setting.argv is not None:
+        if name in catalogue():
+            raise ConfigError(
+                f"{name!r} is a collector of the catalogue, and its command is known",
+                where,
+                "give yours another name, or remove argv and table",
+            )
+        _check_units(setting.table, where)
+        item = declared_collector(name, setting.table, setting.argv)
+    if item is None and name in catalogue():
+        raise ConfigError(
+            f"collector {name!r} has nothing to read of this engine",
+            where,
+            f"remove it: it reads {', '.join(catalogue()[name].engines)}",
+        )
+    if item is None:
+        raise ConfigError(
+            f"there is no collector {name!r}",
+            where,
+            f"use one of: {', '.join(known)}; or say with argv and table how yours is run and read",
+        )
+    if setting.path is not None and item.kind != "log":
+        raise ConfigError(f"collector {name!r} follows no log", f"{where}.path", "remove path")
+    return item
+
+
+def _check_units(table: CollectorTable, where: str) -> None:
+    """Refuse a metric of the catalogue's in another unit: tables and limits take both as one."""
+    for column in table.columns:
+        found = metric_of(column.metric)
+        if found is not None and found[1].unit != column.unit:
+            raise ConfigError(
+                f"metric {column.metric!r} is in {found[1].unit} elsewhere, not in {column.unit}",
+                f"{where}.table.columns",
+                "scale the column to that unit, or give the metric another name",
+            )
+
+
+def runnable(
+    collectors: list[Collector], metrics_url: str | None, log: str | None
+) -> list[Collector]:
+    """Return the collectors that have something to read on a node: `log` is that of the server."""
     return [
-        collector for collector in collectors if collector.kind != "http" or metrics_url is not None
+        collector
+        for collector in collectors
+        if (collector.kind != "http" or metrics_url is not None)
+        and (collector.kind != "log" or log is not None)
     ]
+
+
+def server_log(collectors: list[Collector], workdir: str, boot_id: str | None) -> str | None:
+    """Return the log of the server on the head: what the campaign names, or that of its start."""
+    named = next((collector.log for collector in collectors if collector.log is not None), None)
+    return named or (None if boot_id is None else log_path(workdir, boot_id))
 
 
 def collector_spec(
@@ -70,6 +129,7 @@ def collector_spec(
     raw: str,
     pids: list[int],
     metrics_url: str | None,
+    log: str | None,
     heartbeat: str,
     until: str | None,
     gone_s: float,
@@ -84,6 +144,7 @@ def collector_spec(
         raw: the load's raw folder on that node.
         pids: roots of the server's processes there.
         metrics_url: the engine's metrics; None on all nodes but the head.
+        log: the server's log; None on all nodes but the head.
         heartbeat: the file on that node that keeps its server from being stopped.
         until: the file there whose appearance ends them; None where it appears on another node.
         gone_s: how long after the end of the server there they end too: no controller may be left.
@@ -91,7 +152,7 @@ def collector_spec(
         load_id: what their record repeats.
     """
     runs: list[dict[str, Any]] = []
-    for collector in runnable(collectors, metrics_url):
+    for collector in runnable(collectors, metrics_url, log):
         common = {
             "name": collector.name,
             "kind": collector.kind,
@@ -101,9 +162,18 @@ def collector_spec(
             runs.append({**common, "root_pids": pids})
         elif collector.kind == "http":
             runs.append({**common, "url": metrics_url})
+        elif collector.kind == "log":
+            runs.append({**common, "path": log, "keep": list(collector.keep)})
         elif collector.tool is not None:
             argv, *otherwise = collector.tool.commands(collector.interval_s)
-            runs.append({**common, "argv": argv, "otherwise": otherwise})
+            more = {
+                "each": collector.tool.each,
+                "unless": collector.tool.unless,
+                "keep": list(collector.keep),
+                "any_status": collector.tool.any_status,
+            }
+            told = {key: one for key, one in more.items() if one}
+            runs.append({**common, "argv": argv, "otherwise": otherwise, "pids": pids, **told})
         else:
             runs.append({**common, "paths": list(collector.paths)})
     out = _folder(raw, node)
@@ -192,7 +262,8 @@ def collector_records(
     """Return {NODE/NAME: {status, samples, interval_s, required, error}} as it ended.
 
     `status` is `ok`, `failed`, or `absent` where the node has no such tool or files. A program
-    adds its path; `simulated` stands where it only replays what was recorded elsewhere.
+    adds its path; `simulated` stands where it only replays what was recorded elsewhere, and `table`
+    how one that the campaign declares is read.
     """
     found = read_json(telemetry / node / "collectors.json") or {}
     another = bool(found) and found.get("load_id") != load_id
@@ -210,6 +281,7 @@ def collector_records(
             "required": collector.required,
             "error": record.get("error"),
             **{key: record[key] for key in ("program", "simulated") if key in record},
+            **({} if collector.table is None else {"table": dict(collector.table)}),
         }
     return records
 

@@ -19,6 +19,7 @@ from servemap.measure.collect import (
     collector_spec,
     ended_early,
     runnable,
+    server_log,
     simulated_mark,
     start_collectors,
     stop_collectors,
@@ -49,7 +50,7 @@ from servemap.server.launch import process
 from servemap.server.launch.served import Served
 from servemap.server.locks import controller_alive
 from servemap.server.patience import Patience
-from servemap.telemetry.catalogue import Collector
+from servemap.telemetry.collectors import Collector
 
 
 def nodes_of(context: Context, variant: str) -> list[str]:
@@ -101,6 +102,8 @@ def start_collecting(
     cards = look_at_cards(context, job.variant, served)
     attempt.note({**about, "served": asdict(served), "cards": cards})
     endpoints = get_adapter(context.server(job.variant)).endpoints(served.url)
+    collectors_of = chosen_collectors(context.plan.campaign)
+    log = server_log(collectors_of, context.workdir(context.plan.head), served.boot_id)
     started: dict[str, ProcessId] = {}
     noting = threading.Lock()
     interrupted = threading.Event()
@@ -108,11 +111,12 @@ def start_collecting(
     def start(name: str) -> Measured:
         node, raw = context.nodes[name], raw_on(context, name, attempt, load_id)
         spec = collector_spec(
-            chosen_collectors(context.plan.campaign),
+            collectors_of,
             node=name,
             raw=raw,
             pids=served.pids.get(name, []),
             metrics_url=endpoints.metrics if name == context.plan.head else None,
+            log=log if name == context.plan.head else None,
             heartbeat=process.heartbeat_path(context.workdir(name)),
             until=f"{raw}/{until}" if until and name == load_node else None,
             gone_s=context.policy.lease_ttl_s,
@@ -148,6 +152,20 @@ def start_collecting(
         raise
     clocks = {name: found for (_, name), found in done.items() if found is not None}
     return Collecting(load_id, started, clocks, time.monotonic() - begun, cards)
+
+
+def collectors_by_node(
+    context: Context, variant: str, served: Served, nodes: list[str]
+) -> dict[str, list[Collector]]:
+    """Return the collectors that have something to read on each node."""
+    head = context.plan.head
+    chosen = chosen_collectors(context.plan.campaign)
+    metrics_url = get_adapter(context.server(variant)).endpoints(served.url).metrics
+    log = server_log(chosen, context.workdir(head), served.boot_id)
+    return {
+        name: runnable(chosen, metrics_url, log) if name == head else runnable(chosen, None, None)
+        for name in nodes
+    }
 
 
 def start_load(
@@ -224,11 +242,7 @@ def finish_load(
     """
     plan, served = context.plan, load.served
     begun = time.monotonic()
-    metrics_url = get_adapter(context.server(job.variant)).endpoints(served.url).metrics
-    chosen = {
-        name: runnable(chosen_collectors(plan.campaign), metrics_url if name == plan.head else None)
-        for name in load.collectors
-    }
+    chosen = collectors_by_node(context, job.variant, served, list(load.collectors))
     early = wait_client(
         context.nodes[plan.load_node],
         load.client,

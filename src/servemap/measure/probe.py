@@ -4,29 +4,32 @@ from servemap.measure.collect import chosen_collectors
 from servemap.model.errors import ConnectionLostError, NodeError, ParseError
 from servemap.nodes.base import Node
 from servemap.nodes.parallel import each
+from servemap.onnode.sources import MORE_FOLDERS
 from servemap.parsers.kinds import parse
 from servemap.server.context import Context
 from servemap.server.not_run import NotRunError
-from servemap.telemetry.catalogue import Collector, Tool
+from servemap.telemetry.collectors import Collector, Probe
 
+FOUND = f'export LC_ALL=C PATH="$PATH:{":".join(MORE_FOLDERS)}"; exec "$@"'
+"""A tool is looked for where the collector finds it."""
 PROBE_S = 60.0
 """A driver that is loaded by the first question takes many seconds for it."""
 
 
 def require_collectors(context: Context, variant: str) -> None:
-    """Try the tool of each required collector on the nodes of a variant.
+    """Try each required collector's probe on the nodes of a variant.
 
     Raises:
-        NotRunError: a tool is not there or has nothing to say, or a node does not answer.
+        NotRunError: a tool or a file is not there or has nothing to say, or a node does not answer.
     """
-    wanted = [one for one in chosen_collectors(context.plan.campaign) if one.required and one.tool]
+    wanted = [one for one in chosen_collectors(context.plan.campaign) if one.required and one.probe]
     if not wanted:
         return
 
     def look(node_id: str) -> list[tuple[Collector, str]]:
         found = []
         for collector in wanted:
-            said = why_silent(context.nodes[node_id], collector.tool) if collector.tool else None
+            said = why_silent(context.nodes[node_id], collector.probe) if collector.probe else None
             if said is not None:
                 found.append((collector, said))
         return found
@@ -37,19 +40,19 @@ def require_collectors(context: Context, variant: str) -> None:
                 "collector",
                 "; ".join(f"required collector {one.name}: {said}" for one, said in silent),
                 f"node {node_id}",
-                "; ".join(dict.fromkeys(one.tool.remedy for one, _ in silent if one.tool)),
+                "; ".join(dict.fromkeys(one.probe.remedy for one, _ in silent if one.probe)),
             )
 
 
-def why_silent(node: Node, tool: Tool) -> str | None:
-    """Return why a tool would tell nothing on a node, None where its probe succeeds.
+def why_silent(node: Node, probe: Probe) -> str | None:
+    """Return why a collector would tell nothing on a node, None where its probe succeeds.
 
     Raises:
         NotRunError: the node does not answer.
     """
-    asked = " ".join(tool.probe)
+    asked = " ".join(probe.argv)
     try:
-        done = node.run(tool.probe, timeout_s=PROBE_S)
+        done = node.run(["sh", "-c", FOUND, "sh", *probe.argv], timeout_s=PROBE_S)
     except ConnectionLostError as error:
         raise NotRunError("unreachable", error.what, error.where, error.remedy) from error
     except NodeError as error:
@@ -57,10 +60,10 @@ def why_silent(node: Node, tool: Tool) -> str | None:
     said = (done.stderr.strip() or done.stdout.strip())[-300:]
     if done.code != 0:
         return f"`{asked}` ended with status {done.code}: {said}"
-    if tool.probe_kind is None:
+    if probe.kind is None:
         return None
     try:
-        found = parse(tool.probe_kind, done.stdout.encode()).data
+        found = parse(probe.kind, done.stdout.encode()).data
     except ParseError as error:
         return f"`{asked}`: {error.what}"
     return None if found.get("status") == "ok" else f"`{asked}`: {found.get('message') or said}"

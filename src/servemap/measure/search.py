@@ -15,16 +15,20 @@ from servemap.measure.cards import look_at_cards
 from servemap.measure.client import MARGIN_S, error_classes, start_client, wait_client
 from servemap.measure.clocks import clock_records
 from servemap.measure.collect import (
-    chosen_collectors,
     collector_records,
-    runnable,
     simulated_mark,
 )
 from servemap.measure.folders import bring, raw_on
 from servemap.measure.idle import await_idle
 from servemap.measure.job import Job
 from servemap.measure.load import flush_path, load_spec
-from servemap.measure.load_run import Collecting, end_collectors, look_at, start_collecting
+from servemap.measure.load_run import (
+    Collecting,
+    collectors_by_node,
+    end_collectors,
+    look_at,
+    start_collecting,
+)
 from servemap.measure.loads import Load
 from servemap.measure.own_record import on_head, own_record
 from servemap.measure.reasons import (
@@ -243,13 +247,8 @@ class _Searching:
         return {**spec, "segments": [{**spec["segments"][0], "name": name}]}
 
     def _chosen(self) -> dict[str, Any]:
-        plan = self.context.plan
-        return {
-            name: runnable(
-                chosen_collectors(plan.campaign), self.metrics_url if name == plan.head else None
-            )
-            for name in self.collecting.started
-        }
+        nodes = list(self.collecting.started)
+        return collectors_by_node(self.context, self.job.variant, self.served, nodes)
 
     def _server_reasons(self, files: ProbeFiles, record: dict[str, Any] | None) -> list[str]:
         clock = self._clock(self.collecting.clocks)

@@ -8,8 +8,9 @@ from servemap.model.base import Model, Slug
 from servemap.model.baselines import BaselineSpec
 from servemap.model.cases import CaseSpec
 from servemap.model.clients import ClientName, ClientSpec
+from servemap.model.collectors import CollectorSetting
 from servemap.model.phases import PhaseSpec
-from servemap.model.policy import CollectorSetting, Freeze, Policy, Scale
+from servemap.model.policy import Freeze, Policy, Scale
 from servemap.model.server_spec import ModelSpec, NodeSpec, ServerSpec
 from servemap.model.slo import Chosen, NotNegative, Slo
 from servemap.model.targets import GivenTarget

@@ -252,10 +252,7 @@ class Plan:
 
     @cached_property
     def _collectors(self) -> dict[str, dict[str, Any]]:
-        return {
-            name: setting.model_dump(mode="json")
-            for name, setting in self.campaign.collectors.items()
-        }
+        return {name: setting.identity() for name, setting in self.campaign.collectors.items()}
 
     @cached_property
     def _specs(self) -> dict[tuple[str, ...], str]:

@@ -1,4 +1,4 @@
-"""How a campaign behaves: policy, collectors, scale, and what is frozen."""
+"""How a campaign behaves: policy, scale, and what is frozen."""
 
 from typing import Annotated, Literal
 
@@ -7,14 +7,6 @@ from pydantic import Field
 from servemap.model.base import Model
 from servemap.model.cases import WEEK_S, Repeats, Seconds, Tries
 from servemap.model.order import Order
-
-
-class CollectorSetting(Model):
-    """How a collector of the catalogue runs in this campaign."""
-
-    interval_s: Annotated[float, Field(ge=0.01, le=60)] | None = None
-    required: bool | None = None
-    enabled: bool = True
 
 
 class Policy(Model):

@@ -6,8 +6,13 @@ whose appearance ends it as SIGTERM does, `"server": {"pids": [...], "gone_s": N
 it N seconds later, `"max_s": N`, after which it ends in any case, and `"load_id": TEXT`, which
 its record repeats.
 Collectors are of kind `proc` (root_pids, interval_s), `http` (url, interval_s), `files` (paths,
-which are glob patterns, interval_s) and `command` (argv, and `otherwise`: more of them, for tools
-that do not know every option; each is tried where the one before it ended without a second line).
+which are glob patterns, interval_s), `command` (argv, and `otherwise`: more of them, for tools
+that do not know every option; each is tried where the one before it ended without a second line),
+`poll` (argv, run again for each sample, interval_s; `each`: `interfaces` for a call per network
+interface, named by `{each}`; `any_status`: its exit status says nothing) and `log` (path). Of the
+last two `keep` are words of which a line that is kept has one. In an argv `{pids}` stands for the
+process tree below `pids`, by commas, and `{pid}` for a word of each; a collector with `unless`
+gives way to that program.
 One whose program or files are not on the node ends as `absent`. Each writes OUT/NAME.jsonl; every
 line carries t_ns (epoch) and mono_ns. The ready file holds one instant on both clocks, from which
 the lines' times can be rebuilt after a step of the first. SIGTERM takes one last sample of the
@@ -15,7 +20,6 @@ polled ones; OUT/collectors.json is written last.
 """
 
 import argparse
-import json
 import os
 import resource
 import select
@@ -24,180 +28,16 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
-from .clock import epoch_ns
-from .file_sampler import FileSampler
+from .collector import Collector, Sink, check_collectors
 from .files import read_spec, write_json_atomic
 from .load_clock import Anchor, take_anchor
-from .proc_sampler import ProcSampler
-from .sources import AbsentError, CommandSource, HttpSource, find_program, is_simulated
 from .watched import Watched
 
 SPEC_KEYS = {"out": str, "node": str, "ready_file": str, "collectors": list}
-KIND_KEYS = {
-    "proc": ("root_pids", "interval_s"),
-    "http": ("url", "interval_s"),
-    "files": ("paths", "interval_s"),
-    "command": ("argv",),
-}
 # A collector that does not end in this time after a stop is recorded as failed.
 STOP_S = 15.0
-# A load waits so long at most for the first line of a command.
-FIRST_LINE_S = 3.0
-
-
-class Sink:
-    """A JSON-lines file that is complete up to its last line whenever we are killed."""
-
-    def __init__(self, path: str) -> None:
-        self._handle = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for life
-
-    def write(self, record: Dict[str, Any]) -> None:
-        """Append one record; OSError when the disk is full."""
-        self._handle.write(json.dumps(record, separators=(",", ":")) + "\n")
-        self._handle.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._handle.close()
-
-
-class Collector:
-    """One collector of the spec: its thread, its file and what became of it."""
-
-    def __init__(self, spec: Dict[str, Any], out: str, stop: threading.Event) -> None:
-        self.name: str = spec["name"]
-        self._spec = spec
-        self._out = out
-        self._stop = stop
-        self.sampled = threading.Event()
-        self.record: Dict[str, Any] = {
-            "status": "ok",
-            "samples": 0,
-            "errors": 0,
-            "interval_s": spec.get("interval_s"),
-            "started_ns": epoch_ns(),
-            "ended_ns": None,
-            "error": None,
-        }
-        self.thread = threading.Thread(target=self._guarded, name=self.name, daemon=True)
-
-    def _guarded(self) -> None:
-        try:
-            sink = Sink(os.path.join(self._out, self.name + ".jsonl"))
-            try:
-                self._run(sink)
-            finally:
-                sink.close()
-        except AbsentError as error:
-            self.record.update(status="absent", error=str(error))
-        except Exception as error:  # noqa: BLE001 - one collector must not end the others
-            self._fail("%s: %s" % (type(error).__name__, error))
-        if self.record["status"] == "ok" and not self.record["samples"]:
-            self.record["status"] = "failed"
-            self.record["error"] = self.record["error"] or "no sample was taken"
-        elif self.record["status"] == "ok":
-            self.record["error"] = None
-        self.record["ended_ns"] = epoch_ns()
-        self.sampled.set()
-
-    def _run(self, sink: Sink) -> None:
-        kind = self._spec["kind"]
-        if kind == "command":
-            self._follow(sink)
-        elif kind == "http":
-            http = HttpSource(self._spec["url"])
-            self._poll(sink, http.sample, http.close)
-        elif kind == "files":
-            files = FileSampler(self._spec["paths"])
-            self._poll(sink, files.sample, files.close)
-        else:
-            proc = ProcSampler(self._spec["root_pids"])
-            self._poll(sink, proc.sample, proc.close)
-
-    def _poll(
-        self, sink: Sink, sample: Callable[[], Dict[str, Any]], close: Callable[[], None]
-    ) -> None:
-        interval_s = self._spec["interval_s"]
-        due_s = time.monotonic()
-        try:
-            stopping = False
-            while not stopping:
-                stopping = self._stop.is_set()
-                self._keep(sink, sample())
-                self.sampled.set()
-                # Ticks stay on the grid of the first one; those that a slow sample missed are lost.
-                late_s = time.monotonic() - due_s
-                due_s += interval_s * (int(late_s / interval_s) + 1)
-                if not stopping:
-                    self._stop.wait(due_s - time.monotonic())
-        finally:
-            close()
-
-    def _follow(self, sink: Sink) -> None:
-        waiting = threading.Timer(FIRST_LINE_S, self.sampled.set)
-        waiting.daemon = True
-        waiting.start()
-        try:
-            choices = [self._spec["argv"], *self._spec.get("otherwise", [])]
-            while not self._command_ran(sink, choices.pop(0), last=not choices):
-                continue
-        finally:
-            waiting.cancel()
-
-    def _command_ran(self, sink: Sink, argv: List[str], last: bool) -> bool:
-        """Follow a command to its end; False where it refused its options and is not the last."""
-        program = find_program(argv[0])
-        self.record["program"] = program
-        if is_simulated(program):
-            self.record["simulated"] = True
-        source = CommandSource(
-            [program, *argv[1:]],
-            os.path.join(self._out, self.name + ".stderr.log"),
-            self._stop,
-        )
-        for record in source.lines():
-            self._keep(sink, record)
-            if source.count > 1 or last:
-                self.sampled.set()
-        if self._stop.is_set():
-            return True
-        if not last and source.count <= 1:
-            return False
-        self._fail(source.ending())
-        return True
-
-    def _keep(self, sink: Sink, record: Dict[str, Any]) -> None:
-        sink.write(record)
-        if "error" in record:
-            self.record["errors"] += 1
-            self.record["error"] = record["error"]
-        else:
-            self.record["samples"] += 1
-
-    def _fail(self, error: str) -> None:
-        self.record["status"] = "failed"
-        self.record["error"] = error
-
-
-def check_collectors(collectors: List[Any]) -> None:
-    """Refuse a list of collectors that cannot all be run; ValueError names the first bad one."""
-    names = set()
-    for collector in collectors:
-        name = collector.get("name") if isinstance(collector, dict) else None
-        if not isinstance(name, str) or not name or os.sep in name or name in names:
-            raise ValueError("collector %r lacks a name of its own" % (collector,))
-        names.add(name)
-        keys = KIND_KEYS.get(collector.get("kind"))
-        if keys is None:
-            raise ValueError("collector %s has the unknown kind %r" % (name, collector.get("kind")))
-        missing = [key for key in keys if key not in collector]
-        if missing:
-            raise ValueError("collector %s lacks %s" % (name, ", ".join(missing)))
-        interval_s = collector.get("interval_s", 1)
-        if not isinstance(interval_s, (int, float)) or not interval_s > 0:
-            raise ValueError("collector %s has the interval %r" % (name, interval_s))
 
 
 def catch_stop() -> int:

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from .clock import epoch_ns
 
+# Of Debian's users, ROCm's and Iluvatar's packages.
+MORE_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/rocm/bin", "/usr/local/corex/bin")
 HTTP_TIMEOUT_S = 5.0
 MAX_PAGE_BYTES = 32 << 20
 MAX_LINE_BYTES = 1 << 20
@@ -26,12 +28,25 @@ class AbsentError(Exception):
     """What a collector reads is not on this node: no such program, no such file."""
 
 
+def program_path(name: str) -> Optional[str]:
+    """Return the path of a program on this node, None where there is none.
+
+    PATH is searched first, then where tools lie that a user's PATH may lack.
+    """
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(MORE_FOLDERS))
+
+
 def find_program(name: str) -> str:
-    """Return the path of a program on this node's PATH; AbsentError where there is none."""
-    path = shutil.which(name)
+    """Return the path of a program on this node; AbsentError where there is none."""
+    path = program_path(name)
     if path is None:
         raise AbsentError("no program %s on this node's PATH" % name)
     return path
+
+
+def tool_environment() -> Dict[str, str]:
+    """Return the environment of a tool: ours, with words, numbers and times as everywhere."""
+    return dict(os.environ, LC_ALL="C")
 
 
 def is_simulated(program: str) -> bool:
@@ -102,11 +117,10 @@ class CommandSource:
         self._stop = stop
         self.count = 0
         self._last = ""
-        environment = dict(os.environ, LC_ALL="C")
         with open(stderr_path, "wb") as stderr:
             self._process = subprocess.Popen(
                 argv,
-                env=environment,
+                env=tool_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -116,13 +130,16 @@ class CommandSource:
         self._stopper.start()
 
     def lines(self) -> Iterator[Dict[str, Any]]:
-        """Yield `{"t_ns", "mono_ns", "line"}` per line, stamped when it was received."""
+        """Yield `{"t_ns", "mono_ns", "line"}` per whole line, stamped when it was received."""
         stdout = self._process.stdout
         assert stdout is not None
         for raw in iter(lambda: stdout.readline(MAX_LINE_BYTES), b""):
             self.count += 1
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
             self._last = line.strip() or self._last
+            # The last piece of a command that was stopped: half a number looks like another one.
+            if not raw.endswith(b"\n") and len(raw) < MAX_LINE_BYTES:
+                continue
             yield {"t_ns": epoch_ns(), "mono_ns": time.monotonic_ns(), "line": line}
         self._process.wait()
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import urllib.error
 import urllib.request
 from typing import Any, Dict, List, Optional
@@ -10,6 +9,7 @@ from typing import Any, Dict, List, Optional
 from .facts_engine import interpreter
 from .probe import run_tool
 from .redact import redact_text
+from .sources import program_path
 
 URL_TIMEOUT_S = 5.0
 MAX_BODY_BYTES = 1 << 20
@@ -33,8 +33,8 @@ CARD_LISTS = (
 
 
 def tools(names: List[str]) -> Dict[str, Optional[str]]:
-    """Return where each tool is on PATH; null where it is not."""
-    return {name: shutil.which(name) for name in names}
+    """Return where each tool is; null where it is not."""
+    return {name: program_path(name) for name in names}
 
 
 def count_cards(pattern: "re.Pattern[str]", text: str) -> int:

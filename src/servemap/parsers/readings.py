@@ -4,20 +4,23 @@ Which fields of a kind's rows are metrics, and of what, is data (`Reading`): the
 collectors has it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
 from string import Formatter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from servemap.model.errors import ParseError
 from servemap.parsers.accelerators.dcgm import dcgmi_dmon_lines
 from servemap.parsers.accelerators.nvidia_csv import csv_lines
 from servemap.parsers.accelerators.nvidia_dmon import dmon_lines
+from servemap.parsers.cells import key
 from servemap.parsers.clean import clean
+from servemap.parsers.columns import COLUMNS, parse_columns
 from servemap.parsers.counters import delta, interval_s
-from servemap.parsers.frame import Extract, Printed, check_size
+from servemap.parsers.frame import Printed, check_size
 from servemap.parsers.jsonl import JsonLine
-from servemap.parsers.network.hca_counters import parse_hca_counters
-from servemap.parsers.pressure import parse_pressure
+from servemap.parsers.pages import PAGES, Page, as_pages
 from servemap.parsers.records import Parsed, Sample, Skipped
 from servemap.parsers.values import integer, number, text
 
@@ -30,18 +33,19 @@ PRINTED: dict[str, Callable[[str], Printed]] = {
     "dcgmi-dmon": dcgmi_dmon_lines,
 }
 """What reads the output of a command that prints on, by kind."""
-PAGES: dict[str, Callable[[str], Extract]] = {
-    "hca-counters": parse_hca_counters,
-    "pressure": parse_pressure,
-}
-"""What reads all of some files at one time, by kind."""
 
 
 class Field(NamedTuple):
     """One metric: the fields that may hold it (the first that is there does) and how it is read.
 
-    `scale` multiplies the value; a counter becomes a rate per second; `words` are the numbers that
-    words stand for.
+    Args:
+        counter: of a total, which becomes a rate per second.
+        scale: multiplies the value.
+        words: the numbers that words stand for.
+        over: how a value tells of the time since the row before it: an `average`, or a `count`,
+            which becomes a rate per second. None for one of the moment.
+        but: where the metric ends in `*` and stands for every field that matches a pattern of
+            `fields`, patterns of those that it does not stand for.
     """
 
     metric: str
@@ -50,6 +54,8 @@ class Field(NamedTuple):
     counter: bool = False
     scale: float = 1.0
     words: Mapping[str, float] | None = None
+    over: Literal["average", "count"] | None = None
+    but: tuple[str, ...] = ()
 
 
 class Reading(NamedTuple):
@@ -60,12 +66,15 @@ class Reading(NamedTuple):
         entity: a template of the row's fields, such as `gpu{index}`; a row without them is of none.
         fields: the metrics.
         name: the field that says what an entity is, such as the command of a process; None if none.
+        columns: headings of a table that a campaign declares (kind `columns`), first that of the
+            field `entity`; none otherwise.
     """
 
     kind: str
     entity: str
     fields: tuple[Field, ...]
     name: str | None = None
+    columns: tuple[str, ...] = ()
 
 
 class Readings(NamedTuple):
@@ -88,7 +97,10 @@ class _Sampler:
     def __init__(self, reading: Reading, interval: float) -> None:
         self._reading = reading
         self._identity = [name for _, name, _, _ in Formatter().parse(reading.entity) if name]
+        self._interval_ns = round(interval * 1e9)
         self._least_s = interval / 4
+        self._spread: dict[tuple[Field, str], Field | None] = {}
+        self._row_before: dict[tuple[str, str], _At] = {}
         self._before: dict[tuple[str, str], tuple[_At, float]] = {}
         self.samples: list[Sample] = []
         self.names: dict[str, str] = {}
@@ -101,14 +113,44 @@ class _Sampler:
         if self._reading.name and (name := text(row.get(self._reading.name))) is not None:
             self.names[entity] = name
         for field in self._reading.fields:
-            value = _value(field, row)
-            if value is None:
-                continue
-            if not field.counter:
-                self._keep(at.t_ns, None, entity, field, value)
-            else:
-                self._count(at, entity, field, value)
+            for one in self._each(field, row) if field.metric.endswith("*") else (field,):
+                value = _value(one, row)
+                if value is None:
+                    continue
+                if one.counter:
+                    self._count(at, entity, one, value)
+                elif one.over is not None:
+                    self._since(at, entity, one, value)
+                else:
+                    self._keep(at.t_ns, None, entity, one, value)
         return entity
+
+    def _each(self, field: Field, row: Row) -> Iterator[Field]:
+        """Yield a field of its own for every name in a row that a pattern stands for."""
+        for name in row:
+            if (field, name) not in self._spread:
+                wanted = any(fnmatchcase(name, pattern) for pattern in field.fields)
+                left = any(fnmatchcase(name, pattern) for pattern in field.but)
+                metric = field.metric.removesuffix("*") + key(name)
+                own = field._replace(metric=metric, fields=(name,))
+                self._spread[(field, name)] = own if wanted and not left else None
+            if (found := self._spread[(field, name)]) is not None:
+                yield found
+
+    def _since(self, at: _At, entity: str, field: Field, value: float) -> None:
+        """Keep what tells of the time since the row before; of the first one an interval."""
+        series = (entity, field.metric)
+        before = self._row_before.get(series)
+        self._row_before[series] = at
+        length_ns = self._interval_ns if before is None else at.mono_ns - before.mono_ns
+        if length_ns <= 0:
+            return
+        if field.over == "count":
+            # A count is of one interval, also where the one before it was not counted or lost.
+            if length_ns > 1.5 * self._interval_ns:
+                length_ns = self._interval_ns
+            value = value * 1e9 / length_ns
+        self._keep(at.t_ns, at.t_ns - length_ns, entity, field, value)
 
     def _count(self, at: _At, entity: str, field: Field, value: float) -> None:
         series = (entity, field.metric)
@@ -175,45 +217,58 @@ def parse_printed(lines: Iterable[JsonLine], interval: float, reading: Reading) 
 
 
 def parse_pages(lines: Iterable[JsonLine], interval: float, reading: Reading) -> Readings:
-    """Return samples of pages (`text`), each the whole state at one time.
+    """Return samples of pages (`text`), each the whole state at one time, of all or `of` one thing.
 
     A page that holds nothing of the kind is skipped; rates around it span the longer interval.
+    Pages of less than half an interval after the first of a round are of the same delivery.
     """
+    kind = _page_kind(reading)
     sampler = _Sampler(reading, interval)
     times: list[int] = []
     skipped: list[Skipped] = []
-    for line in lines:
+    begun: _At | None = None
+    for line in as_pages(lines, kind):
         at, page = _at(line), text(line.value.get("text"))
         if at is None or page is None:
             reason = text(line.value.get("error")) or "no t_ns, mono_ns or text"
             skipped.append(Skipped(line.line, reason))
             continue
         try:
-            found = _read(PAGES[reading.kind], clean(page))
+            found = _read(kind.parse, clean(page))
         except ParseError as error:
             skipped.append(Skipped(line.line, error.what))
             continue
         skipped += [Skipped(line.line, one.reason) for one in found.skipped]
-        times.append(at.t_ns)
-        for row in _rows(found.data):
-            sampler.add(row, at)
+        gone_ns = None if begun is None else at.mono_ns - begun.mono_ns
+        if gone_ns is None or not 0 <= gone_ns < interval * 5e8:
+            times.append(at.t_ns)
+            begun = at
+        of = text(line.value.get("of"))
+        for row in kind.rows(found.data):
+            sampler.add(row if of is None else {**row, "of": of}, at)
     return Readings(Parsed(sampler.samples, times, skipped), sampler.names)
+
+
+def parse_raw(lines: Iterable[JsonLine], interval: float, reading: Reading) -> Readings:
+    """Return samples of a collector's raw lines, whichever way its kind is read."""
+    read = parse_printed if reading.kind in PRINTED else parse_pages
+    return read(lines, interval, reading)
+
+
+def _page_kind(reading: Reading) -> Page:
+    if reading.kind != COLUMNS:
+        return PAGES[reading.kind]
+    heading = reading.columns[0]
+    return Page(
+        partial(parse_columns, headings=reading.columns),
+        lambda data: [{**row, "entity": row[heading]} for row in data["rows"]],
+    )
 
 
 def _read(parse: Callable[[str], T], page: str) -> T:
     """Return what a text of the usual size holds; its lines are numbered as they are."""
     check_size(len(page), "telemetry")
     return parse(page)
-
-
-def _rows(data: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the rows of an extract; of `hca-counters` one for each port of each device."""
-    rows: Sequence[Row] = data.get("rows") or []
-    yield from rows
-    for device in data.get("devices") or []:
-        for port in device["ports"]:
-            counters = {**port["counters"], **port["hw_counters"]}
-            yield {**counters, **port, "device": device["name"]}
 
 
 def _at(line: JsonLine) -> _At | None:

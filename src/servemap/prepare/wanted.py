@@ -185,7 +185,8 @@ def _tools(campaign: Campaign) -> tuple[dict[str, tuple[str, ...]], frozenset[st
         known = table.collectors.get(collector.name)
         # What the campaign neither names nor requires may be absent without a word.
         asked = collector.required or collector.name in campaign.collectors
-        for tool in known.tools if known and asked else []:
+        own = [collector.tool.choices[0][0]] if collector.tool else []
+        for tool in (known.tools if known else own) if asked else []:
             users.setdefault(tool, []).append(collector.name)
             if collector.required:
                 required.add(tool)

@@ -1,82 +1,33 @@
 """The table of collectors, as data: `catalogue.yaml` beside this file."""
 
-import math
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
 from servemap.model.errors import ConfigError
-from servemap.parsers.readings import PAGES, PRINTED, Field, Reading
+from servemap.parsers.pages import PAGES
+from servemap.parsers.readings import PRINTED, Field, Reading
+from servemap.telemetry.collectors import Collector, Kind, Metric, Probe, Tool
 
-Kind = Literal["proc", "http", "command", "files"]
-_KINDS: tuple[Kind, ...] = ("proc", "http", "command", "files")
-_COMMON = frozenset({"kind", "interval_s", "parser", "required", "families"})
-_READ = frozenset({"entity", "name"})
+_COMMON = frozenset(
+    {"kind", "interval_s", "parser", "required", "families", "missing", "by_default", "engines"}
+)
+_READ = _COMMON | {"entity", "name"}
+_PROBED = _READ | {"probe", "remedy"}
+_RUN = _PROBED | {"argv", "least_interval_s", "unless"}
 _KEYS: dict[Kind, frozenset[str]] = {
     "proc": _COMMON,
     "http": _COMMON,
-    "files": _COMMON | _READ | {"paths"},
-    "command": _COMMON
-    | _READ
-    | {"argv", "otherwise", "least_interval_s", "probe", "probe_kind", "remedy"},
+    "files": _PROBED | {"paths"},
+    "log": _READ | {"keep"},
+    "poll": _RUN | {"each", "keep", "any_status"},
+    "command": _RUN | {"otherwise", "probe_kind"},
 }
-
-
-class Metric(NamedTuple):
-    """One metric of a table: its name (a prefix where it ends in *), unit and meaning."""
-
-    metric: str
-    unit: str
-    what: str
-
-
-class Tool(NamedTuple):
-    """A program of the node that prints until it is stopped.
-
-    Args:
-        choices: the argv, and others for versions of the tool that do not know all its options.
-        least_interval_s: the shortest interval that it can be asked for.
-        probe: a command that succeeds where the tool has something to say.
-        remedy: what to do where that fails.
-        probe_kind: the kind of `servemap parse` whose `status` must be `ok` besides; None if none.
-    """
-
-    choices: tuple[tuple[str, ...], ...]
-    least_interval_s: float
-    probe: tuple[str, ...]
-    remedy: str
-    probe_kind: str | None = None
-
-    def possible_s(self, interval_s: float) -> float:
-        """Return the shortest interval that the tool knows and that is not shorter than this."""
-        longer_s = max(interval_s, self.least_interval_s)
-        whole = any("{interval_s}" in word for argv in self.choices for word in argv)
-        return float(math.ceil(longer_s)) if whole else longer_s
-
-    def commands(self, interval_s: float) -> list[list[str]]:
-        """Return the argv of each choice for an interval that is possible."""
-        said = {"interval_ms": str(round(interval_s * 1000)), "interval_s": f"{interval_s:.0f}"}
-        return [[word.format_map(said) for word in argv] for argv in self.choices]
-
-
-class Collector(NamedTuple):
-    """One collector: how it runs, its default interval (s), its parser and its tables.
-
-    A `command` has a tool, `files` have paths (glob); both have a reading.
-    """
-
-    name: str
-    kind: Kind
-    interval_s: float
-    parser: str
-    required: bool
-    families: dict[str, tuple[Metric, ...]]
-    tool: Tool | None = None
-    paths: tuple[str, ...] = ()
-    reading: Reading | None = None
+DECLARED = "declared"
+"""The table of metrics that a campaign declares and the catalogue does not know."""
 
 
 class EngineMetrics(NamedTuple):
@@ -87,6 +38,16 @@ class EngineMetrics(NamedTuple):
     cache_hits: str
     cache_queries: tuple[str, ...]
     preemptions: str | None
+
+
+class Busiest(NamedTuple):
+    """A table that shows the `most` entities of a node with the highest mean of a metric.
+
+    The metric is the first of `by` that any of them has.
+    """
+
+    most: int
+    by: tuple[str, ...]
 
 
 def parse_catalogue(document: str) -> dict[str, Collector]:
@@ -102,9 +63,9 @@ def _collector(name: str, row: dict[str, Any], words: Mapping[str, Any]) -> Coll
     def refuse(what: str) -> ConfigError:
         return ConfigError(what, f"telemetry catalogue, collector {name}", "correct the entry")
 
-    kind = next((known for known in _KINDS if known == row.get("kind")), None)
+    kind = next((known for known in _KEYS if known == row.get("kind")), None)
     if kind is None:
-        raise refuse(f"kind {row.get('kind')!r} is not one of {', '.join(_KINDS)}")
+        raise refuse(f"kind {row.get('kind')!r} is not one of {', '.join(_KEYS)}")
     unknown = set(row) - _KEYS[kind]
     if unknown:
         raise refuse(f"unknown keys {sorted(unknown)}")
@@ -112,20 +73,33 @@ def _collector(name: str, row: dict[str, Any], words: Mapping[str, Any]) -> Coll
     if not isinstance(interval, int | float) or interval <= 0:
         raise refuse(f"interval_s {interval!r} is not a positive number of seconds")
     families = {
-        family: tuple(Metric(item["metric"], item["unit"], item["what"]) for item in metrics)
+        family: tuple(
+            Metric(item["metric"], item["unit"], item["what"], item.get("entities", ".*"))
+            for item in metrics
+        )
         for family, metrics in row["families"].items()
     }
     collector = Collector(
-        name, kind, float(interval), row["parser"], bool(row["required"]), families
+        name,
+        kind,
+        float(interval),
+        row["parser"],
+        bool(row["required"]),
+        families,
+        row["missing"],
+        engines=tuple(row.get("engines", ())),
+        by_default=bool(row.get("by_default", True)),
     )
-    if kind not in ("command", "files"):
+    if kind in ("proc", "http"):
         return collector
-    parsers = sorted(PRINTED if kind == "command" else PAGES)
+    parsers = sorted({*PAGES, *PRINTED} if kind == "command" else PAGES)
     if row["parser"] not in parsers:
         raise refuse(f"parser {row['parser']!r} is not one of {', '.join(parsers)}")
     return collector._replace(
-        tool=_tool(row) if kind == "command" else None,
+        tool=_tool(row) if kind in ("command", "poll") else None,
+        probe=_probe(row) if kind != "log" else None,
         paths=tuple(row.get("paths", ())),
+        keep=tuple(row.get("keep", ())),
         reading=_reading(row, words),
     )
 
@@ -135,10 +109,14 @@ def _tool(row: dict[str, Any]) -> Tool:
     return Tool(
         tuple(tuple(argv) for argv in choices),
         float(row["least_interval_s"]),
-        tuple(row["probe"]),
-        row["remedy"],
-        row.get("probe_kind"),
+        row.get("each"),
+        row.get("unless"),
+        bool(row.get("any_status", False)),
     )
+
+
+def _probe(row: dict[str, Any]) -> Probe:
+    return Probe(tuple(row["probe"]), row["remedy"], row.get("probe_kind"))
 
 
 def _reading(row: dict[str, Any], words: Mapping[str, Any]) -> Reading:
@@ -150,9 +128,12 @@ def _reading(row: dict[str, Any], words: Mapping[str, Any]) -> Reading:
             bool(item.get("counter", False)),
             float(item.get("scale", 1)),
             words[item["words"]] if "words" in item else None,
+            item.get("over"),
+            tuple(item.get("but", ())),
         )
         for metrics in row["families"].values()
         for item in metrics
+        if "fields" in item
     )
     return Reading(row["parser"], row["entity"], fields, row.get("name"))
 
@@ -184,17 +165,41 @@ def engine_metrics() -> dict[str, EngineMetrics]:
     }
 
 
-def family_of(collector: str, metric: str) -> str | None:
-    """Return the table that a collector's metric belongs to; None where no table names it."""
+@cache
+def busiest() -> dict[str, Busiest]:
+    """Return the tables that show the busiest entities only, by family."""
+    return {
+        family: Busiest(row["most"], tuple(row["by"]))
+        for family, row in yaml.safe_load(_document())["busiest"].items()
+    }
+
+
+def metric_of(metric: str) -> tuple[str, Metric] | None:
+    """Return the table and the entry of a metric that some collector has by its whole name."""
+    for known in catalogue().values():
+        for family, metrics in known.families.items():
+            for entry in metrics:
+                if entry.metric == metric:
+                    return family, entry
+    return None
+
+
+def family_of(collector: str, metric: str, entity: str | None = None) -> str | None:
+    """Return the table that a collector's metric of an entity belongs to; None where none does.
+
+    What a campaign declares belongs where other collectors have the metric, else to `declared`.
+    """
     known = catalogue().get(collector)
-    for family, metrics in (known.families if known else {}).items():
-        for entry in metrics:
-            prefix = entry.metric.removesuffix("*")
-            if metric == entry.metric or (prefix != entry.metric and metric.startswith(prefix)):
-                return family
+    if known is None:
+        found = metric_of(metric)
+        return found[0] if found else DECLARED
+    for family, metrics in known.families.items():
+        if any(entry.fits(metric, entity) for entry in metrics):
+            return family
     return None
 
 
 def families() -> tuple[str, ...]:
-    """Return every table's name in the catalogue's order."""
-    return tuple(family for collector in catalogue().values() for family in collector.families)
+    """Return every table's name in the catalogue's order, what campaigns declare last."""
+    named = [family for collector in catalogue().values() for family in collector.families]
+    return (*dict.fromkeys(named), DECLARED)

@@ -145,10 +145,11 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
         "percentiles.csv",
         "targets.csv",
     ]
-    cpu = read_csv(run / "tables/case_cpu_summary.csv")
-    row = next(r for r in cpu if (r["entity"], r["metric"]) == ("cpu0", "cpu_util"))
+    cores = read_csv(run / "tables/case_hot_cores_summary.csv")
+    row = next(r for r in cores if (r["entity"], r["metric"]) == ("cpu0", "cpu_util"))
     assert (row["n"], float(row["mean"]), row["unit"]) == ("4", pytest.approx(80.0), "percent")
     assert (row["coverage"], row["segment"]) == ("1.0", "main")
+    cpu = read_csv(run / "tables/case_cpu_summary.csv")
     never = [r for r in cpu if r["case"] == "never"]
     assert [(r["entity"], r["n"], r["mean"], r["coverage"]) for r in never] == [("-",) * 4]
     assert (row["state"], never[0]["state"]) == ("ok", "-")
@@ -172,6 +173,19 @@ def test_a_collector_that_told_nothing_has_a_row_that_says_why(tmp_path):
     }
     dcgm = read_csv(run / "tables/case_dcgm_summary.csv")
     assert [(r["node"], r["state"], r["mean"]) for r in dcgm] == [("-", "-", "-")]
+
+
+def test_a_tool_of_another_vendor_need_not_be_there(tmp_path):
+    run = tmp_path / "run"
+    states = {"head/proc": "ok", "head/mpstat": "absent", "worker/mpstat": "absent"}
+    records = {key: {"status": state, "samples": 0} for key, state in states.items()}
+    measured(run, facts={"collectors": records})
+    summarize(run, plan({}))
+    cpu = read_csv(run / "tables/case_cpu_summary.csv")
+    assert {(r["node"], r["collector"], r["state"]) for r in cpu} == {
+        ("head", "proc", "ok"),
+        ("worker", "mpstat", "absent"),
+    }
 
 
 def test_a_disturbed_repeat_is_evidence_and_enters_no_mean(tmp_path):

@@ -10,14 +10,15 @@ from servemap.measure.probe import require_collectors, why_silent
 from servemap.nodes.local import LocalNode
 from servemap.server.launch import stage
 from servemap.server.not_run import NotRunError
-from servemap.telemetry.catalogue import Tool, catalogue
+from servemap.telemetry.catalogue import catalogue
+from servemap.telemetry.collectors import Probe
 from tests.fakes import FakeNode, campaign, fake_context
 from tests.parts import need
 from tests.shims import dcgmi, nvidia_smi
 
 
-def tool(name: str) -> Tool:
-    found = catalogue()[name].tool
+def probe(name: str) -> Probe:
+    found = catalogue()[name].probe
     assert found is not None
     return found
 
@@ -32,13 +33,13 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_tool_that_answers_is_ready(bin_folder: Path) -> None:
     nvidia_smi(bin_folder, Path(need("corpus")))
-    assert why_silent(LocalNode("n1"), tool("nvidia_smi")) is None
+    assert why_silent(LocalNode("n1"), probe("nvidia_smi")) is None
 
 
 def test_a_host_engine_that_does_not_answer(bin_folder: Path) -> None:
     """The tool says so on stdout, and its exit status is not known to tell."""
     dcgmi(bin_folder, Path(need("corpus")))
-    said = why_silent(LocalNode("n1"), tool("dcgm"))
+    said = why_silent(LocalNode("n1"), probe("dcgm"))
     assert said is not None
     assert "dcgmi discovery -l" in said
     assert "unable to establish a connection" in said
@@ -46,9 +47,9 @@ def test_a_host_engine_that_does_not_answer(bin_folder: Path) -> None:
 
 def test_a_tool_that_is_not_there_or_fails(bin_folder: Path) -> None:
     node = LocalNode("n1")
-    missing = tool("dcgm")._replace(probe=("no-such-tool",))
+    missing = probe("dcgm")._replace(argv=("no-such-tool",))
     assert "no-such-tool" in (why_silent(node, missing) or "")
-    failing = tool("nvidia_smi")._replace(probe=("sh", "-c", "echo no driver; exit 9"))
+    failing = probe("nvidia_smi")._replace(argv=("sh", "-c", "echo no driver; exit 9"))
     assert "ended with status 9: no driver" in (why_silent(node, failing) or "")
 
 
@@ -62,7 +63,7 @@ def test_a_required_one_ends_the_phase_with_its_remedy(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     node = FakeNode()
-    node.on_run["discovery"] = lambda argv: "Error: unable to connect to host engine\n"
+    node.on_run["-c"] = lambda argv: "Error: unable to connect to host engine\n"
     setting = {} if required is None else {"required": required}
     context = fake_context(node, requiring(dcgm=setting))
     if not required:
@@ -78,3 +79,24 @@ def test_a_required_one_ends_the_phase_with_its_remedy(
     assert (record["status"], record["cause"]) == (status, "collector")
     assert "nv-hostengine" in record["reasons"][0]
     assert node.starts() == 0
+
+
+def test_files_of_a_required_one_are_looked_at_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert why_silent(LocalNode("n1"), probe("tcp")) is None
+    none = probe("hca")._replace(argv=("sh", "-c", f"cat {tmp_path}/*/state"))
+    assert "ended with status 1" in (why_silent(LocalNode("n1"), none) or "")
+    monkeypatch.chdir(tmp_path)
+    node = FakeNode()
+    asked: list[list[str]] = []
+    node.on_run["-c"] = lambda argv: asked.append(argv[4:]) or "some avg10=0.00\n"
+    context = fake_context(node, requiring(pressure={"required": True}))
+    require_collectors(context, "baseline")
+    assert asked == [["cat", "/proc/pressure/cpu"]]
+
+
+def test_every_remedy_says_what_to_do() -> None:
+    for name, one in catalogue().items():
+        if one.probe is not None:
+            assert "required to false" in one.probe.remedy, name

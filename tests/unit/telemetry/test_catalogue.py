@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from servemap.model.errors import ConfigError
@@ -13,33 +16,39 @@ from servemap.telemetry.catalogue import (
 ENTRY = """
 schema: 1
 collectors:
-  x: {kind: proc, interval_s: 1, parser: proc, required: false, families: {}}
+  x: {kind: proc, interval_s: 1, parser: proc, required: false, missing: never, families: {}}
 """
 
 
 def test_the_shipped_table():
     assert {"proc", "engine_metrics"} <= set(catalogue())
     assert families() == (
-        *("cpu", "memory", "network", "server_processes", "engine"),
+        *("cpu", "hot_cores", "memory", "network", "server_processes", "engine"),
         *("gpu", "gpu_memory", "power", "clocks", "gpu_processes", "dcgm"),
-        *("pressure", "rails", "hca_errors"),
+        *("pressure", "rails", "hca_errors", "perf", "numa", "tcp", "ethtool", "declared"),
     )
 
 
 @pytest.mark.parametrize(
-    ("collector", "metric", "family"),
+    ("collector", "metric", "entity", "family"),
     [
-        ("proc", "cpu_util", "cpu"),
-        ("proc", "proc_rss", "server_processes"),
-        ("engine_metrics", "llamacpp:requests_processing", "engine"),
-        ("nvidia_smi", "gpu_slowed", "clocks"),
-        ("hca", "hca_tx", "rails"),
-        ("proc", "unheard_of", None),
-        ("unheard_of", "cpu_util", None),
+        ("proc", "cpu_util", "cpu_all", "cpu"),
+        ("proc", "cpu_util", "cpu12", "hot_cores"),
+        ("mpstat", "cpu_softirq", "cpuall", "cpu"),
+        ("mpstat", "cpu_softirq", "cpu3", "hot_cores"),
+        ("proc", "proc_rss", "server", "server_processes"),
+        ("engine_metrics", "llamacpp:requests_processing", "engine", "engine"),
+        ("nvidia_smi", "gpu_slowed", "gpu0", "clocks"),
+        ("hca", "hca_tx", "mlx5_0:1", "rails"),
+        ("ethtool", "eth_rx_discards_phy", "eth0", "ethtool"),
+        ("rdma_statistic", "rdma_out_of_sequence", "mlx5_0:1", "hca_errors"),
+        ("proc", "unheard_of", "x", None),
+        ("of_a_campaign", "gpu_power", "card0", "power"),
+        ("of_a_campaign", "unheard_of", "card0", "declared"),
     ],
 )
-def test_family_of(collector, metric, family):
-    assert family_of(collector, metric) == family
+def test_family_of(collector, metric, entity, family):
+    assert family_of(collector, metric, entity) == family
 
 
 def test_every_network_rate_has_a_table_and_the_unit_it_says():
@@ -68,7 +77,7 @@ words: {on: {yes_: 1}}
 collectors:
   x: {kind: command, interval_s: 1, least_interval_s: 1, argv: [t, "{interval_ms}"],
       otherwise: [[t, -d, "{interval_s}"]], probe: [t], remedy: buy one, parser: dcgmi-dmon,
-      entity: "{entity}{id}", required: false,
+      entity: "{entity}{id}", required: false, missing: never,
       families: {f: [{metric: m, unit: u, fields: [a, b], words: on, what: w}]}}
 """
 
@@ -84,9 +93,13 @@ def test_a_tool_is_asked_at_an_interval_that_it_knows() -> None:
 
 
 def test_a_parser_must_fit_how_a_collector_runs() -> None:
-    for wrong in ("nccl-log", "pressure"):
-        with pytest.raises(ConfigError, match=f"{wrong}.*dcgmi-dmon"):
-            parse_catalogue(COMMAND.replace("dcgmi-dmon", wrong))
+    with pytest.raises(ConfigError, match=r"nccl-log.*dcgmi-dmon"):
+        parse_catalogue(COMMAND.replace("dcgmi-dmon", "nccl-log"))
+    polled = COMMAND.replace("kind: command", "kind: poll").replace(
+        'otherwise: [[t, -d, "{interval_s}"]], ', ""
+    )
+    with pytest.raises(ConfigError, match=r"dcgmi-dmon.*pressure"):
+        parse_catalogue(polled)
     with pytest.raises(ConfigError, match="argv"):
         parse_catalogue(COMMAND.replace("kind: command", "kind: files"))
 
@@ -96,10 +109,12 @@ def test_what_is_read_has_a_table_and_a_unit() -> None:
         if collector.reading is None:
             continue
         metrics = [m for family in collector.families.values() for m in family]
-        assert [(m.metric, m.unit) for m in metrics] == [
+        # A table may show of some entities what another one shows of others.
+        assert {(m.metric, m.unit) for m in metrics} == {
             (f.metric, f.unit) for f in collector.reading.fields
-        ]
+        }
         assert not collector.required
+        assert collector.kind == "log" or collector.probe is not None
         for field in collector.reading.fields:
             assert not field.counter or field.unit.endswith(("per_s", "percent"))
 
@@ -108,3 +123,19 @@ def test_engines_name_what_they_have_in_common():
     assert engine_metrics()["vllm"].running == "vllm:num_requests_running"
     for engine in engine_metrics().values():
         assert engine.cache_queries
+
+
+def test_the_page_of_collectors_has_them_all_as_they_are() -> None:
+    page = Path(__file__).parents[3] / "docs/collectors.md"
+    rows = re.findall(
+        r"^\| `(\w+)` \| .+ \| ([\d.]+) \| (yes|no) \| ([\w` -]+) \| (.+) \|$",
+        page.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert {name for name, *_ in rows} == set(catalogue())
+    for name, interval, required, by_default, tables in rows:
+        known = catalogue()[name]
+        assert float(interval) == known.interval_s, name
+        assert (required == "yes", by_default != "no") == (known.required, known.by_default), name
+        if tables != "the same":
+            assert set(re.findall(r"`(\w+)`", tables)) == set(known.families), name
