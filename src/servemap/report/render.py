@@ -26,6 +26,7 @@ from servemap.report import (
     results,
     servers,
     targets,
+    telemetry,
 )
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
@@ -127,7 +128,7 @@ def build(run: Run, partial: bool) -> Document:
             repeats.spread(run),
             *filter(None, [engine.engine(run), clients.clients(run)]),
             effects.interference(run),
-            effects.telemetry(run, drawn, left_out),
+            telemetry.telemetry(run, drawn, left_out),
             records.baselines(run),
             captures.captures(run),
             servers.server(run),

@@ -20,7 +20,8 @@ collectors:
 def test_the_shipped_table():
     assert {"proc", "engine_metrics"} <= set(catalogue())
     assert families() == (
-        *("cpu", "memory", "network", "server_processes", "engine"),
+        *("cpu", "memory", "network", "server_processes"),
+        *("engine_queue", "engine_cache", "engine"),
         *("gpu", "gpu_memory", "power", "clocks", "gpu_processes", "dcgm"),
         *("pressure", "rails", "hca_errors"),
     )
@@ -31,7 +32,9 @@ def test_the_shipped_table():
     [
         ("proc", "cpu_util", "cpu"),
         ("proc", "proc_rss", "server_processes"),
-        ("engine_metrics", "llamacpp:requests_processing", "engine"),
+        ("engine_metrics", "llamacpp:requests_processing", "engine_queue"),
+        ("engine_metrics", "vllm:request_queue_time_seconds_sum", "engine_queue"),
+        ("engine_metrics", "vllm:generation_tokens_total", "engine"),
         ("nvidia_smi", "gpu_slowed", "clocks"),
         ("hca", "hca_tx", "rails"),
         ("proc", "unheard_of", None),
@@ -108,3 +111,7 @@ def test_engines_name_what_they_have_in_common():
     assert engine_metrics()["vllm"].running == "vllm:num_requests_running"
     for engine in engine_metrics().values():
         assert engine.cache_queries
+        for name in (engine.running, engine.waiting):
+            assert family_of("engine_metrics", name) == "engine_queue"
+        cache = {engine.cache_hits, *engine.cache_queries, engine.preemptions} - {None}
+        assert {family_of("engine_metrics", name) for name in cache} == {"engine_cache"}
