@@ -19,8 +19,9 @@ from servemap.analysis.replay import replay_figures
 from servemap.analysis.requests import Requests
 from servemap.analysis.search import Probe, check_search, probe_of, search_figures
 from servemap.analysis.segments import segments_of
-from servemap.analysis.store import write_requests, write_telemetry
+from servemap.analysis.store import write_requests
 from servemap.analysis.telemetry import Telemetry, read_telemetry
+from servemap.analysis.telemetry_store import write_telemetry
 from servemap.analysis.verdict import resolve_limits, verdict
 from servemap.model.attempts import DISTURBED
 from servemap.model.canon import file_sha256, write_json_atomic
@@ -65,7 +66,7 @@ def derive_attempt(repeat_dir: Path, options: dict[str, Any]) -> None:
         derived = _Derived(NO_REQUESTS, _EMPTY_TELEMETRY, _failed(meta, what))
     attempt = integer(meta.get("attempt"))
     write_requests(repeat_dir / "requests.parquet", derived.requests.rows, attempt)
-    write_telemetry(repeat_dir / "telemetry.parquet", derived.telemetry.rows, attempt)
+    write_telemetry(repeat_dir / "telemetry.parquet", derived.telemetry.series, attempt)
     metrics = {**derived.metrics, "token": options.get("token", 0)}
     write_json_atomic(repeat_dir / "metrics.json", metrics)
 
@@ -119,7 +120,7 @@ def _derive_load(
         text(mapping(meta.get("server")).get("engine")),
         segments,
         clock,
-        telemetry.rows,
+        telemetry.series,
     )
     figures = [
         {
@@ -173,7 +174,7 @@ def _derive_search(
         # What disturbed one probe says nothing of the others.
         one = {**meta, "segments": [segment], **({"status": "ok"} if whole else {})}
         own = Telemetry(
-            [row for row in telemetry.rows if row.segment == name],
+            [one for one in telemetry.series if one.segment == name],
             [row for row in telemetry.coverages if row.segment == name],
             {},
             {},

@@ -62,7 +62,7 @@ def _judge(
     )
     foreign = [
         check
-        for check in check_foreign_load(telemetry.rows, segments, client, limits)
+        for check in check_foreign_load(telemetry.series, segments, client, limits)
         if check.ok is False
     ]
     return [

@@ -20,7 +20,7 @@ import yaml
 from servemap.analysis.stats import PERCENTILES
 from servemap.model.files import regular
 from servemap.parsers.exposition import read_exposition
-from servemap.telemetry.align import AlignedRow, Segment
+from servemap.telemetry.align import AlignedSeries, Segment
 from servemap.telemetry.clock import epoch_of, node_clock
 
 COLLECTOR = "engine_metrics"
@@ -64,7 +64,7 @@ def engine_figures(
     engine: str | None,
     segments: Sequence[Segment],
     clock: Mapping[str, Any],
-    rows: Iterable[AlignedRow],
+    telemetry: Iterable[AlignedSeries],
 ) -> dict[str, Figures]:
     """Return the engine's own figures by segment; no entry where it tells nothing.
 
@@ -73,13 +73,13 @@ def engine_figures(
         engine: name of the engine, as in the server spec.
         segments: the measured intervals.
         clock: meta.json's `clock` by node.
-        rows: aligned telemetry, for what an engine tells by gauges only.
+        telemetry: aligned, for what an engine tells by gauges only.
     """
     names = _engines().get(engine or "")
     path = next(iter(sorted(folder.glob(f"*/{COLLECTOR}.jsonl"))), None)
     if names is None or path is None:
         return {}
-    gauges = _gauges(names.get("speculative_gauges", {}), rows)
+    gauges = _gauges(names.get("speculative_gauges", {}), telemetry)
     found = {}
     for name, edges in _edges(path, segments, clock).items():
         own = figures_between(*edges, names, gauges.get(name, {}))
@@ -257,15 +257,16 @@ def _scrape(line: _Line) -> Scrape:
     return Scrape((line.mono_ns or 0) / 1e9, values, buckets)
 
 
-def _gauges(names: Mapping[str, str], rows: Iterable[AlignedRow]) -> dict[str, dict[str, float]]:
+def _gauges(
+    names: Mapping[str, str], telemetry: Iterable[AlignedSeries]
+) -> dict[str, dict[str, float]]:
     """Return the means of gauges by segment and figure."""
     wanted = {metric: figure for figure, metric in names.items()}
     values: dict[str, dict[str, list[float]]] = {}
-    if wanted:
-        for row in rows:
-            if row.inside and row.metric in wanted:
-                own = values.setdefault(row.segment, {})
-                own.setdefault(wanted[row.metric], []).append(row.value)
+    for one in telemetry if wanted else ():
+        if one.metric in wanted and one.inside.any():
+            own = values.setdefault(one.segment, {})
+            own.setdefault(wanted[one.metric], []).extend(one.value[one.inside].tolist())
     return {
         segment: {figure: fmean(found) for figure, found in own.items()}
         for segment, own in values.items()

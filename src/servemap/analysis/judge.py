@@ -42,7 +42,7 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
     meta, load, segments = evidence.meta, evidence.load, evidence.segments
     rows, telemetry = evidence.found.requests.rows, evidence.telemetry
     clock, collectors = mapping(meta.get("clock")), mapping(meta.get("collectors"))
-    hits = engine_cache_hits(telemetry.rows, segments)
+    hits = engine_cache_hits(telemetry.series, segments)
     told = cached_share([r for r in rows if r.status == "ok"])
     if told is not None and not cut_well(telemetry.coverages, limits):
         hits = None  # of too small a part of the segments to be set against usage
@@ -57,18 +57,18 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
         *check_client(evidence.client, rows, limits),
         *evidence.found.checks,
         *check_schedule(load, rows, limits),
-        *check_in_flight(load, segments, rows, engine_in_flight(telemetry.rows), limits),
+        *check_in_flight(load, segments, rows, engine_in_flight(telemetry.series), limits),
         *check_prefix(load, rows, hits, limits),
         *check_reuse(load, rows, hits, limits),
         *check_identity(telemetry.marks, segments),
         *check_preemptions(telemetry.marks, segments, measured, limits),
-        *check_stalled(telemetry.rows, limits),
+        *check_stalled(telemetry.series, limits),
         *check_facts(mapping(meta.get("server")), limits),
         *check_cards(mapping(meta.get("cards"))),
         *check_collectors(collectors, telemetry.coverages, limits),
         *check_clocks(clock, limits),
         *check_clock_errors(clock, collectors, limits),
-        *check_foreign_load(telemetry.rows, segments, evidence.client, limits),
+        *check_foreign_load(telemetry.series, segments, evidence.client, limits),
     ]
 
 

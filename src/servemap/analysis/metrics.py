@@ -181,10 +181,12 @@ def segment_figures(
     """Return one segment's figures: of its measured streams, of each stream, and of the service.
 
     `metrics` leaves injected requests out (they are the disturbance, not the workload);
-    `service` counts every request that the server worked on.
+    `service` counts every request that the server worked on; `overlaps` are the stretches (epoch
+    ns) in which an injected one was on its way beside the workload.
     """
     rows = [r for r in requests if r.segment == segment.name]
     measured = [r for r in rows if r.stream not in injected_streams]
+    disturbing = [r for r in rows if r.stream in injected_streams]
     block = figures(measured, segment.duration_s, weights, slo)
     flying = in_flight(measured, segment)
     expected = block["mean_in_flight"]
@@ -216,7 +218,25 @@ def segment_figures(
         },
         "streams": streams,
         "service": {key: whole[key] for key in SERVICE},
+        "overlaps": overlaps(segment, disturbing) if measured else [],
     }
+
+
+def overlaps(segment: Segment, injected: Iterable[Request]) -> list[tuple[int, int]]:
+    """Return the stretches of a segment in which any of some requests was on its way, in order."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(
+        (max(r.sent_ns, segment.start_ns), min(r.last_ns, segment.end_ns))
+        for r in injected
+        if r.sent_ns is not None and r.last_ns is not None
+    ):
+        if end <= begin:
+            continue
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found
 
 
 def in_flight(requests: Sequence[Request], segment: Segment) -> float | None:

@@ -1,4 +1,4 @@
-"""requests.parquet and telemetry.parquet: schemas, writing whole files, reading them back."""
+"""requests.parquet, and what all derived tables share: writing whole files, reading them back."""
 
 import json
 import os
@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 from servemap.analysis.columns import column
 from servemap.analysis.requests import Request
 from servemap.model.files import regular
-from servemap.telemetry.align import AlignedRow
 
 SCHEMA = 1
 _FOOTER = b"servemap"
@@ -51,20 +50,6 @@ REQUESTS = pa.schema(
     ]
 )
 
-TELEMETRY = pa.schema(
-    [
-        ("node", pa.string()),
-        ("collector", pa.string()),
-        ("entity", pa.string()),
-        ("metric", pa.string()),
-        ("unit", pa.string()),
-        ("t_ns", pa.int64()),
-        ("value", pa.float64()),
-        ("segment", pa.string()),
-        ("inside", pa.bool_()),
-    ]
-)
-
 
 def write_requests(path: Path, rows: Sequence[Request], attempt: int | None) -> None:
     """Write requests.parquet, one row a request.
@@ -72,21 +57,16 @@ def write_requests(path: Path, rows: Sequence[Request], attempt: int | None) -> 
     It is made in parts: a table of all would hold every token's time a second time.
     """
     parts = [rows[at : at + _ROWS] for at in range(0, len(rows), _ROWS)] or [rows]
-    _write(path, REQUESTS, (_table(part, REQUESTS) for part in parts), attempt)
-
-
-def write_telemetry(path: Path, rows: Sequence[AlignedRow], attempt: int | None) -> None:
-    """Write telemetry.parquet, one row a sample and segment."""
-    _write(path, TELEMETRY, [_table(rows, TELEMETRY)], attempt)
+    write_tables(path, REQUESTS, (_table(part, REQUESTS) for part in parts), attempt)
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
-    columns = list(zip(*rows, strict=True))[: len(schema)] if rows else [()] * len(schema)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [column(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _write(path: Path, schema: Any, tables: Iterable[Any], attempt: int | None) -> None:
+def write_tables(path: Path, schema: Any, tables: Iterable[Any], attempt: int | None) -> None:
     """Write tables whole or not at all, with schema number and attempt in the file's footer."""
     footer = json.dumps({"schema": SCHEMA, "attempt": attempt}).encode()
     marked = schema.with_metadata({_FOOTER: footer})
@@ -109,8 +89,12 @@ def read_table(path: Path, attempt: int | None, columns: Sequence[str] | None = 
     """
     try:
         with open(path, "rb", opener=regular) as handle, pq.ParquetFile(handle) as file:
-            table = file.read(columns=columns)
-        footer = json.loads((table.schema.metadata or {}).get(_FOOTER, b"{}"))
+            return file.read(columns=columns) if is_of(file, attempt) else None
     except (OSError, ValueError, pa.ArrowException):
         return None
-    return table if footer == {"schema": SCHEMA, "attempt": attempt} else None
+
+
+def is_of(file: Any, attempt: int | None) -> bool:
+    """Say whether an open parquet file has this schema and is of this attempt; may raise as it."""
+    footer = json.loads((file.schema_arrow.metadata or {}).get(_FOOTER, b"{}"))
+    return bool(footer == {"schema": SCHEMA, "attempt": attempt})

@@ -25,14 +25,15 @@ from servemap.analysis.bounds.rows import (
 )
 from servemap.analysis.bounds.use import COLUMNS as USE_COLUMNS
 from servemap.analysis.bounds.use import use_rows
+from servemap.analysis.case_tables import telemetry_tables
 from servemap.analysis.communication.rails import COLUMNS as RAIL_COLUMNS
 from servemap.analysis.communication.rails import rail_rows
 from servemap.analysis.compare import compared_variants
 from servemap.analysis.metrics import pick
 from servemap.analysis.noise import bootstrap_mean
 from servemap.analysis.noise import repeats as repeat_statistics
+from servemap.analysis.percentiles import POINT_COLUMNS, percentile_rows
 from servemap.analysis.repeats import SCHEMA, Repeat, read_repeat
-from servemap.analysis.tables import POINT_COLUMNS, family_tables, percentile_rows
 from servemap.analysis.targets import COLUMNS as TARGET_COLUMNS
 from servemap.analysis.targets import judge, target_rows
 from servemap.model.canon import write_json_atomic, write_text_atomic
@@ -179,9 +180,9 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     write_text_atomic(run_dir / "tables" / "baseline_limits.csv", rails)
     points = to_csv(POINT_COLUMNS, percentile_rows(repeats))
     write_text_atomic(run_dir / "tables" / "percentiles.csv", points)
-    for family, (columns, table) in family_tables(repeats).items():
-        path = run_dir / "tables" / f"case_{family}_summary.csv"
-        write_text_atomic(path, to_csv(columns, table))
+    comparable = {str(row["variant"]): row.get("compared_with") or () for row in plan_rows}
+    for name, table in telemetry_tables(repeats, comparable).items():
+        write_text_atomic(run_dir / "tables" / name, table)
     return rows
 
 

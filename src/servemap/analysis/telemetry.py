@@ -1,4 +1,4 @@
-"""Raw telemetry of one attempt to aligned rows and coverage."""
+"""Raw telemetry of one attempt to aligned series and coverage."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,8 +11,9 @@ from servemap.parsers.proc import parse_proc, process_names
 from servemap.parsers.prometheus import parse_scrapes
 from servemap.parsers.readings import Readings, parse_raw
 from servemap.parsers.records import Parsed, skip_summary
+from servemap.parsers.series import series_of
 from servemap.parsers.values import integer, mapping, number
-from servemap.telemetry.align import AlignedRow, Coverage, Segment, align, coverage
+from servemap.telemetry.align import AlignedSeries, Coverage, Segment, align, coverage
 from servemap.telemetry.catalogue import engine_metrics
 from servemap.telemetry.clock import epoch_of, node_clock, rebuilt
 from servemap.telemetry.collectors import Collector
@@ -25,9 +26,9 @@ _EVENTS = "collect.events.jsonl"
 
 
 class Telemetry(NamedTuple):
-    """Aligned samples, coverage, what was skipped by NODE/NAME, names of processes, and marks."""
+    """Aligned series, coverage, what was skipped by NODE/NAME, names of processes, and marks."""
 
-    rows: list[AlignedRow]
+    series: list[AlignedSeries]
     coverages: list[Coverage]
     skipped: dict[str, list[str]]
     processes: dict[str, dict[str, str]]
@@ -67,11 +68,8 @@ def read_telemetry(
         skipped = skip_summary([*content.skipped, *parsed.skipped])
         if skipped:
             result.skipped[key] = skipped
-        result.rows.extend(align(node, name, parsed.samples, on_node, segments))
-        result.coverages.extend(
-            coverage(node, name, parsed.times_ns, on_node, interval, segment)
-            for segment in segments
-        )
+        result.series.extend(align(node, name, series_of(parsed.samples), on_node, segments))
+        result.coverages.extend(coverage(node, name, parsed.times_ns, on_node, interval, segments))
         if known and known.parser == "proc":
             names = process_names(content.lines)
             result.marks.extend(process_marks(node, lines, root_pids(path.parent), on_node))
@@ -96,7 +94,9 @@ def _times_only(lines: list[JsonLine], _: float) -> Parsed:
     return Parsed([], times, [])
 
 
-def engine_cache_hits(rows: Iterable[AlignedRow], segments: Sequence[Segment]) -> EngineHits | None:
+def engine_cache_hits(
+    series: Iterable[AlignedSeries], segments: Sequence[Segment]
+) -> EngineHits | None:
     """Return cached over all prompt tokens as the engine counted them inside the segments.
 
     Only what lies between two scrapes inside a segment is counted, so that no warm-up is in it; a
@@ -105,12 +105,13 @@ def engine_cache_hits(rows: Iterable[AlignedRow], segments: Sequence[Segment]) -
     """
     counts: dict[str, float] = {}
     covered: dict[tuple[str, str], int] = {}
-    for row in rows:
-        if row.inside and row.unit == "per_s" and row.from_ns is not None:
-            length = row.t_ns - row.from_ns
-            counts[row.metric] = counts.get(row.metric, 0.0) + row.value * length
-            series = row.metric, f"{row.node} {row.entity}"
-            covered[series] = covered.get(series, 0) + length
+    for one in series:
+        if one.unit == "per_s" and one.from_ns is not None and one.inside.any():
+            lengths = (one.t_ns - one.from_ns)[one.inside]
+            count = float((one.value[one.inside] * lengths).sum())
+            counts[one.metric] = counts.get(one.metric, 0.0) + count
+            place = one.metric, f"{one.node} {one.entity}"
+            covered[place] = covered.get(place, 0) + int(lengths.sum())
     for names in engine_metrics().values():
         queries = sum(counts.get(name, 0.0) for name in names.cache_queries)
         if names.cache_hits in counts and queries > 0:

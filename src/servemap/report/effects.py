@@ -1,14 +1,12 @@
-"""Sections on what happened inside the window: interference and telemetry."""
+"""Section on what injected requests did to the load beside them."""
 
 from typing import Any
 
 from servemap.analysis.metrics import INJECTED, pick
-from servemap.analysis.repeats import Repeat
-from servemap.analysis.stats import P99_SAMPLES, distribution
-from servemap.analysis.tables import inside_values
-from servemap.parsers.values import mapping, sequence
-from servemap.report.document import MISSING, Cell, Plot, Section, Table, Tone
-from servemap.report.numbers import bit_rate, change, percent, plain, size
+from servemap.analysis.stats import P99_SAMPLES
+from servemap.parsers.values import mapping
+from servemap.report.document import MISSING, Cell, Section, Table, Tone
+from servemap.report.numbers import change, plain
 from servemap.report.run import Run
 
 _COMPARED_TITLES = {
@@ -113,108 +111,3 @@ def _gap_cells(block: Any) -> list[Cell]:
         flag = "n < 100" if point == "p99" and n is not None and n < P99_SAMPLES else ""
         cells.append(Cell(plain(None if value is None else value * 1e3), flag))
     return cells
-
-
-def telemetry_table(run: Run) -> Table:
-    """Means and maxima inside the window, one row a valid repeat, segment and node."""
-    columns = [
-        "Case",
-        "Variant",
-        "Segment",
-        "Node",
-        "CPU mean",
-        "Busiest core mean",
-        "Server CPU mean",
-        "Server RSS max",
-        "Memory used max",
-        "Network rx mean",
-        "Network tx mean",
-        "Coverage",
-    ]
-    rows: list[list[Cell]] = []
-    for repeat in run.valid:
-        values = inside_values(repeat)
-        keys = dict.fromkeys((segment, node) for segment, node, *_ in values)
-        for segment, node in keys:
-            own = {
-                (entity, metric): found
-                for (s, n, _, entity, metric, _), found in values.items()
-                if (s, n) == (segment, node)
-            }
-            rows.append(
-                [
-                    Cell(repeat.case),
-                    Cell(f"{repeat.variant} r{repeat.repeat}"),
-                    Cell(segment),
-                    Cell(node),
-                    *_host_cells(own),
-                    Cell(_least_coverage(repeat, segment, node)),
-                ]
-            )
-    note = (
-        "Inside the measured window only. CPU: 100 % is the whole machine; server CPU: 100 % is "
-        "one core. Network without loopback."
-    )
-    nodes = map(mapping, sequence(run.campaign.get("nodes")))
-    far = [str(node.get("id")) for node in nodes if node.get("transport") == "ssh"]
-    if far:
-        note += f" On {', '.join(far)} it includes servemap's own ssh traffic."
-    return Table(columns, rows, frozenset(columns[4:]), note)
-
-
-def _host_cells(values: dict[tuple[str, str], list[float]]) -> list[Cell]:
-    def figure(entity: str, metric: str, name: str) -> Any:
-        return pick(distribution(values.get((entity, metric), [])), name)
-
-    cores = [
-        pick(distribution(found), "mean") or 0.0
-        for (entity, metric), found in values.items()
-        if metric == "cpu_util" and entity != "cpu_all" and found
-    ]
-    traffic = []
-    for metric in ("net_rx", "net_tx"):
-        means = [
-            pick(distribution(found), "mean") or 0.0
-            for (entity, name), found in values.items()
-            if name == metric and entity != "lo" and found
-        ]
-        traffic.append(bit_rate(sum(means)) if means else "-")
-    server = figure("server", "proc_cpu", "mean")
-    whole = figure("cpu_all", "cpu_util", "mean")
-    return [
-        *(
-            MISSING if share is None else Cell(f"{share:.1f} %")
-            for share in (whole, max(cores, default=None), server)
-        ),
-        Cell(size(figure("server", "proc_rss", "max"))),
-        Cell(size(figure("memory", "mem_used", "max"))),
-        *(Cell(value) for value in traffic),
-    ]
-
-
-def _least_coverage(repeat: Repeat, segment: str, node: str) -> str:
-    rows = [
-        row
-        for row in map(mapping, repeat.metrics.get("coverage") or [])
-        if (row.get("segment"), row.get("node")) == (segment, node)
-    ]
-    known = [c for c in (pick(row, "coverage") for row in rows) if c is not None]
-    if not known:
-        return "too short" if rows else "-"
-    return percent(min(known), 0)
-
-
-def telemetry(run: Run, plots: list[Plot], left_out: int) -> Section:
-    """Telemetry cut to the window: one table of all valid repeats, a figure a case and variant."""
-    table = telemetry_table(run)
-    if not table.rows:
-        return Section(
-            "telemetry", "Telemetry in the window", ["No telemetry of a valid repeat was found."]
-        )
-    paragraphs = []
-    if left_out:
-        paragraphs.append(
-            f"{left_out} more case and variant pairs have telemetry; their figures are left out "
-            "here and their tables are in tables/."
-        )
-    return Section("telemetry", "Telemetry in the window", paragraphs, [table], plots)

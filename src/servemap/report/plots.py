@@ -11,7 +11,7 @@ from servemap.analysis.summary import Row
 from servemap.report.document import Plot
 from servemap.report.figure import INK, Figure, colour_of, grid, line_of, safe, suffix_of
 from servemap.report.run import Run
-from servemap.report.series import PANELS, Series, marks, panel_series
+from servemap.report.series import PANELS, Series, marks, panel_gaps, panel_series
 
 MOST_TELEMETRY_PLOTS = 40
 
@@ -182,6 +182,7 @@ def _telemetry(repeat: Repeat) -> Plot | None:
     figure = grid(titles, 0.04, height)
     figure["layout"]["margin"]["t"] += height - 250
     segments, injections = marks(repeat)
+    gaps = panel_gaps(repeat)
     shades = [
         *((s, "#1f5fa8", 0.07) for s in segments),
         *((i, "#c8571b", 0.18) for i in injections),
@@ -202,9 +203,11 @@ def _telemetry(repeat: Repeat) -> Plot | None:
         figure["layout"][f"yaxis{suffix}"]["rangemode"] = "tozero"
         figure["layout"][f"xaxis{suffix}"]["title"] = {"text": "s", "standoff": 2}
         figure["layout"]["shapes"] += [
-            _shade(suffix, interval, colour, opacity) for interval, colour, opacity in shades
+            _shade(suffix, interval, colour, opacity)
+            for interval, colour, opacity in (*shades, *((g, INK, 0.25) for g in gaps[panel]))
         ]
     shading = "shaded: measured window" + ("; darker: injected request" if injections else "")
+    shading += "; grey: no sample for more than three intervals" if any(gaps) else ""
     return Plot(f"{repeat.case}, {repeat.variant} r{repeat.repeat} ({shading})", figure, height)
 
 

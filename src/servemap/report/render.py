@@ -28,6 +28,7 @@ from servemap.report import (
     results,
     servers,
     targets,
+    telemetry,
 )
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
@@ -129,7 +130,7 @@ def build(run: Run, partial: bool) -> Document:
             repeats.spread(run),
             *filter(None, [engine.engine(run), clients.clients(run)]),
             effects.interference(run),
-            effects.telemetry(run, drawn, left_out),
+            telemetry.telemetry(run, drawn, left_out),
             baselines.baselines(run),
             *filter(None, [communication.section(run)]),
             captures.captures(run),

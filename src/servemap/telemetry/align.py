@@ -7,15 +7,20 @@ the measured window enters a statistic. One sample on either side of a segment i
 outside, so that a plot reaches the segment's edges.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
-from servemap.parsers.records import Sample
+import numpy as np
+from numpy.typing import NDArray
+
+from servemap.parsers.series import Floats, Ints, Series
 from servemap.telemetry.clock import NodeClock
 
 LEAST_INTERVALS = 3
+"""Of a shorter segment telemetry says nothing; a longer stretch without a sample is a gap."""
+MOST_GAPS = 100
+
+Mask = NDArray[np.bool_]
 
 
 class Segment(NamedTuple):
@@ -31,10 +36,10 @@ class Segment(NamedTuple):
         return (self.end_ns - self.start_ns) / 1e9
 
 
-class AlignedRow(NamedTuple):
-    """One row of telemetry.parquet; `inside` says whether statistics may use it.
+class AlignedSeries(NamedTuple):
+    """One metric of one entity in and around a segment; `inside` says what statistics may use.
 
-    `from_ns` is where the interval of a rate begins; it is not stored.
+    The arrays are of one length and in the order of time; `from_ns` is None for gauges.
     """
 
     node: str
@@ -42,11 +47,18 @@ class AlignedRow(NamedTuple):
     entity: str
     metric: str
     unit: str
-    t_ns: int
-    value: float
     segment: str
-    inside: bool
-    from_ns: int | None = None
+    t_ns: Ints
+    from_ns: Ints | None
+    value: Floats
+    inside: Mask
+
+
+class Gap(NamedTuple):
+    """A stretch of a segment without a sample; epoch nanoseconds on the head's clock."""
+
+    begin_ns: int
+    end_ns: int
 
 
 class Coverage(NamedTuple):
@@ -55,6 +67,8 @@ class Coverage(NamedTuple):
     `coverage` is samples over expected ones (duration / interval), at most 1; None where the
     segment is shorter than three intervals (`too_short`), since it says nothing there.
     `largest_gap_s` is the longest stretch of the segment without a sample, from edge to edge.
+    `gaps` are those longer than three intervals, in the order of time; of more than a hundred the
+    longest.
     """
 
     node: str
@@ -65,67 +79,138 @@ class Coverage(NamedTuple):
     coverage: float | None
     largest_gap_s: float
     too_short: bool
+    interval_s: float
+    gaps: list[Gap]
+
+
+class _Cut(NamedTuple):
+    """What of a series lies in and around a segment."""
+
+    segment: str
+    first: int
+    last: int
+    t_ns: Ints
+    from_ns: Ints | None
+    inside: Mask
 
 
 def align(
     node: str,
     collector: str,
-    samples: Iterable[Sample],
+    series: Iterable[Series],
     clock: NodeClock,
     segments: Sequence[Segment],
-) -> list[AlignedRow]:
-    """Return the samples of one collector in and around each segment, in time order."""
-    series: dict[tuple[str, str, str], list[Sample]] = {}
-    for sample in samples:
-        series.setdefault((sample.entity, sample.metric, sample.unit), []).append(sample)
-    rows: list[AlignedRow] = []
-    for (entity, metric, unit), values in series.items():
-        values.sort(key=lambda sample: sample.t_ns)
-        times = [clock.to_head(sample.t_ns) for sample in values]
-        for segment in segments:
-            first = max(bisect_left(times, segment.start_ns) - 1, 0)
-            last = min(bisect_right(times, segment.end_ns) + 1, len(values))
-            for t_ns, sample in zip(times[first:last], values[first:last], strict=True):
-                begin = t_ns if sample.from_ns is None else clock.to_head(sample.from_ns)
-                inside = segment.start_ns <= begin and t_ns <= segment.end_ns
-                rows.append(
-                    AlignedRow(
-                        node,
-                        collector,
-                        entity,
-                        metric,
-                        unit,
-                        t_ns,
-                        sample.value,
-                        segment.name,
-                        inside,
-                        None if sample.from_ns is None else begin,
-                    )
+) -> list[AlignedSeries]:
+    """Return the samples of one collector in and around each segment, in time order.
+
+    A series without a sample there is left out. Arrays are views where nothing has to be sorted.
+    """
+    found: list[AlignedSeries] = []
+    cuts: dict[tuple[int, int], tuple[Ints | None, list[_Cut]]] = {}
+    kept: list[Series] = []
+    for one in series:
+        # Series that share their times share the work; who is kept cannot lend an id to another.
+        key = id(one.t_ns), id(one.from_ns)
+        if key not in cuts:
+            kept.append(one)
+            cuts[key] = _cuts(one, clock, segments)
+        order, own = cuts[key]
+        values = one.value if order is None else one.value[order]
+        for cut in own:
+            value = values[cut.first : cut.last]
+            found.append(
+                AlignedSeries(
+                    node,
+                    collector,
+                    one.entity,
+                    one.metric,
+                    one.unit,
+                    cut.segment,
+                    cut.t_ns,
+                    cut.from_ns,
+                    value,
+                    cut.inside,
                 )
-    return rows
+            )
+    return found
+
+
+def _cuts(
+    one: Series, clock: NodeClock, segments: Sequence[Segment]
+) -> tuple[Ints | None, list[_Cut]]:
+    """Return the order that sorts a series by time, None where it is sorted, and its cuts."""
+    order: Ints | None = None
+    times, begins = one.t_ns, one.from_ns
+    if (times[1:] < times[:-1]).any():
+        order = np.argsort(times, kind="stable")
+        times = times[order]
+        begins = None if begins is None else begins[order]
+    times = clock.all_to_head(times)
+    begins = None if begins is None else clock.all_to_head(begins)
+    found = []
+    for segment in segments:
+        first = max(int(times.searchsorted(segment.start_ns, "left")) - 1, 0)
+        last = min(int(times.searchsorted(segment.end_ns, "right")) + 1, times.size)
+        if first >= last:
+            continue
+        t_ns = times[first:last]
+        from_ns = None if begins is None else begins[first:last]
+        inside = (t_ns if from_ns is None else from_ns) >= segment.start_ns
+        inside &= t_ns <= segment.end_ns
+        found.append(_Cut(segment.name, first, last, t_ns, from_ns, inside))
+    return order, found
 
 
 def coverage(
     node: str,
     collector: str,
-    times_ns: Iterable[int],
+    times_ns: Sequence[int] | Ints,
     clock: NodeClock,
     interval_s: float,
-    segment: Segment,
-) -> Coverage:
-    """Return how well the samples taken at `times_ns` (the node's clock) cover a segment."""
-    times = sorted(map(clock.to_head, times_ns))
-    inside = times[bisect_left(times, segment.start_ns) : bisect_right(times, segment.end_ns)]
-    expected = segment.duration_s / interval_s
-    too_short = expected < LEAST_INTERVALS
-    ratio = None if too_short else min(len(inside) / expected, 1.0)
-    gap = _largest_gap_s(times, segment)
-    return Coverage(node, collector, segment.name, len(inside), expected, ratio, gap, too_short)
+    segments: Sequence[Segment],
+) -> list[Coverage]:
+    """Return how well the samples taken at `times_ns` (the node's clock) cover each segment."""
+    times = np.sort(clock.all_to_head(np.asarray(times_ns, np.int64)))
+    rows = []
+    for segment in segments:
+        first, last = (
+            times.searchsorted(segment.start_ns),
+            times.searchsorted(segment.end_ns, "right"),
+        )
+        inside = times[first:last]
+        expected = segment.duration_s / interval_s
+        too_short = expected < LEAST_INTERVALS
+        ratio = None if too_short else min(inside.size / expected, 1.0)
+        largest_s, gaps = gaps_of(inside, segment, interval_s)
+        rows.append(
+            Coverage(
+                node,
+                collector,
+                segment.name,
+                int(inside.size),
+                expected,
+                ratio,
+                largest_s,
+                too_short,
+                interval_s,
+                gaps,
+            )
+        )
+    return rows
 
 
-def _largest_gap_s(times: Sequence[int], segment: Segment) -> float:
-    """Longest stretch of the segment in which nothing was sampled."""
-    first = bisect_left(times, segment.start_ns)
-    last = bisect_right(times, segment.end_ns)
-    marks = [segment.start_ns, *times[first:last], segment.end_ns]
-    return max(b - a for a, b in pairwise(marks)) / 1e9
+def gaps_of(inside: Ints, segment: Segment, interval_s: float) -> tuple[float, list[Gap]]:
+    """Return the longest stretch of a segment without a sample (s), and all that are gaps.
+
+    Args:
+        inside: times of samples inside the segment, in order.
+        segment: the measured interval; its edges count.
+        interval_s: between two samples, as asked for.
+    """
+    marks = np.concatenate(([segment.start_ns], inside, [segment.end_ns]))
+    lengths = np.diff(marks)
+    long = np.flatnonzero(lengths > LEAST_INTERVALS * interval_s * 1e9)
+    if long.size > MOST_GAPS:
+        long = np.sort(long[np.argsort(-lengths[long], kind="stable")[:MOST_GAPS]])
+    gaps = [Gap(int(marks[at]), int(marks[at + 1])) for at in long]
+    return float(lengths.max() / 1e9), gaps

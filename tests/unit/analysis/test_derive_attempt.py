@@ -6,7 +6,8 @@ from runbuilder import build_repeat, proc_line, request, scrape_line, write_json
 
 from servemap.analysis.columns import column
 from servemap.analysis.derive import derive_attempt
-from servemap.analysis.store import REQUESTS, TELEMETRY, read_table
+from servemap.analysis.store import REQUESTS, read_table
+from servemap.analysis.telemetry_store import TELEMETRY
 
 
 def derive(folder, **options):

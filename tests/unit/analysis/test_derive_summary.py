@@ -5,9 +5,9 @@ import pytest
 from campaignbuilder import build_mixed
 from runbuilder import build_repeat, request, write_json
 
+from servemap.analysis.case_tables import table_families
 from servemap.analysis.derive import derive_attempt
 from servemap.analysis.summary import summarize
-from servemap.telemetry.catalogue import families
 
 OK = {"variant": "baseline", "case": "decode_c2"}
 
@@ -139,11 +139,14 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
     assert names == [
         "baseline_limits.csv",
         "baselines.csv",
-        *sorted(f"case_{family}_summary.csv" for family in families()),
+        *sorted(f"case_{family}_summary.csv" for family in table_families()),
         "hardware_use.csv",
         "limits.csv",
         "percentiles.csv",
+        "side_by_side.csv",
         "targets.csv",
+        "telemetry_gaps.csv",
+        "throughput_over_time.csv",
     ]
     cores = read_csv(run / "tables/case_hot_cores_summary.csv")
     row = next(r for r in cores if (r["entity"], r["metric"]) == ("cpu0", "cpu_util"))

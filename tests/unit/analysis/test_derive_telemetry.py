@@ -1,7 +1,8 @@
 import pytest
 
 from servemap.analysis.telemetry import engine_cache_hits
-from servemap.telemetry.align import AlignedRow, Segment
+from servemap.telemetry.align import Segment
+from tests.plain_align import AlignedRow, as_series
 
 S = 10**9
 SEGMENTS = [Segment("main", 0, 10 * S)]
@@ -13,7 +14,7 @@ def row(metric, value, inside=True, begin=0.0, end=1.0):
 
 
 def share(*rows):
-    found = engine_cache_hits(rows, SEGMENTS)
+    found = engine_cache_hits(as_series(rows), SEGMENTS)
     return None if found is None else found.share
 
 
@@ -29,7 +30,7 @@ def test_a_long_interval_counts_for_what_it_holds():
     # 1 of 10 in one second, then 9 of 10 in three, in which a scrape failed.
     rows = [row(HITS, 1), row(QUERIES, 10), row(HITS, 3, begin=1, end=4)]
     rows.append(row(QUERIES, 10 / 3, begin=1, end=4))
-    found = engine_cache_hits(rows, SEGMENTS)
+    found = engine_cache_hits(as_series(rows), SEGMENTS)
     assert found.share == pytest.approx(0.5)
     assert (found.covered_s, found.window_s) == (4, 10)
 

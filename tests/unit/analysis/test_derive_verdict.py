@@ -175,7 +175,7 @@ def test_a_late_client_matters_less_to_long_requests(ttft_ms, limit):
 
 def covered(samples, expected, too_short=False):
     ratio = None if too_short else min(samples / expected, 1.0)
-    return Coverage("head", "proc", "main", samples, expected, ratio, 0.5, too_short)
+    return Coverage("head", "proc", "main", samples, expected, ratio, 0.5, too_short, 0.5, [])
 
 
 def collectors(status="ok", required=True):

@@ -12,7 +12,8 @@ from runbuilder import MS, T0, S, build_repeat, scrape_line
 from servemap.analysis.derive import derive_attempt
 from servemap.analysis.engine_figures import engine_figures, quantile
 from servemap.model.canon import write_json_atomic
-from servemap.telemetry.align import AlignedRow, Segment
+from servemap.telemetry.align import Segment
+from tests.plain_align import AlignedRow, as_series
 
 MAIN = Segment("main", T0, T0 + 2 * S)
 INF = float("inf")
@@ -121,13 +122,15 @@ def test_sglang_tells_its_acceptance_by_gauges_only(tmp_path):
         row("sglang:spec_accept_length", 9.0, inside=False),
         row("sglang:spec_accept_rate", 0.4),
     ]
-    found = engine_figures(folder, "sglang", [MAIN], {}, rows)["main"]
+    found = engine_figures(folder, "sglang", [MAIN], {}, as_series(rows))["main"]
     assert found["queue_time_s"]["mean"] == 1.0
     assert found["speculative"]["mean_accept_length"] == 2.5
     assert found["speculative"]["accept_rate"] == 0.4
     assert found["speculative"]["from_gauges"] is True
     idle = [row("sglang:spec_accept_length", 0.0), row("sglang:spec_accept_rate", 0.0)]
-    assert "speculative" not in engine_figures(folder, "sglang", [MAIN], {}, idle)["main"]
+    assert (
+        "speculative" not in engine_figures(folder, "sglang", [MAIN], {}, as_series(idle))["main"]
+    )
 
 
 def recorded(tmp_path, name, start_ns, end_ns):

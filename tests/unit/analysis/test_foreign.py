@@ -3,7 +3,8 @@
 import pytest
 
 from servemap.analysis.checks.foreign import check_foreign_load
-from servemap.telemetry.align import AlignedRow, Segment
+from servemap.telemetry.align import AlignedSeries, Segment
+from tests.plain_align import AlignedRow, as_series
 
 SEGMENT = Segment("main", 0, 10**9)
 CLIENT = {"cpu_s": 0.5, "started_ns": 0, "ended_ns": 10**10}
@@ -14,10 +15,10 @@ def row(entity: str, metric: str, value: float) -> AlignedRow:
     return AlignedRow("n", "proc", entity, metric, "", 5, value, "main", True)
 
 
-def rows(whole: float, server: float | None, cores: int = 2) -> list[AlignedRow]:
+def rows(whole: float, server: float | None, cores: int = 2) -> list[AlignedSeries]:
     found = [row("cpu_all", "cpu_util", whole)]
     found += [row(f"cpu{number}", "cpu_util", whole) for number in range(cores)]
-    return found if server is None else [*found, row("server", "proc_cpu", server)]
+    return as_series(found if server is None else [*found, row("server", "proc_cpu", server)])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servemap.analysis.checks.in_flight import engine_in_flight, mean_in_flight, steady_part
-from servemap.telemetry.align import AlignedRow
+from tests.plain_align import AlignedRow, as_series
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda pair: (min(pair), max(pair))),
@@ -71,12 +71,12 @@ def test_sixteen_long_prompts_that_come_at_once_average_half():
 
 def test_the_engines_own_count_needs_some_samples():
     def rows(count):
-        return [
+        return as_series(
             AlignedRow("n", "engine_metrics", "server", metric, "1", t, value, "main", True)
             for t in range(count)
             for metric, value in (("vllm:num_requests_running", 3.0),
                                   ("vllm:num_requests_waiting", float(t % 2)))
-        ]  # fmt: skip
+        )  # fmt: skip
 
     assert engine_in_flight(rows(10)) == {"main": 3.5}
     assert engine_in_flight(rows(9)) == {}

@@ -4,22 +4,23 @@ import pytest
 
 from servemap.analysis.checks.server import check_stalled
 from servemap.analysis.verdict import default_limits
-from servemap.telemetry.align import AlignedRow
+from servemap.telemetry.align import AlignedSeries
 from servemap.telemetry.catalogue import engine_metrics
+from tests.plain_align import AlignedRow, as_series
 
 NAMES = sorted(engine_metrics())
 
 
 def rows(
     engine: str, samples: list[tuple[float, float, float]], inside: bool = True
-) -> list[AlignedRow]:
+) -> list[AlignedSeries]:
     """Return scrapes of (seconds, running, waiting)."""
     own = engine_metrics()[engine]
-    return [
+    return as_series(
         AlignedRow("n", "engine_metrics", "server", name, "1", int(t * 1e9), value, "main", inside)
         for t, running, waiting in samples
         for name, value in ((own.running, running), (own.waiting, waiting))
-    ]
+    )
 
 
 @pytest.mark.parametrize("engine", NAMES)

@@ -22,7 +22,7 @@ from servemap.model.server_spec import ModelSpec
 from servemap.nodes.local import LocalNode
 from servemap.server.gates.checks import Check, check_completion, run_gates
 from servemap.server.gates.ready import wait_ready
-from servemap.telemetry.align import AlignedRow
+from servemap.telemetry.align import AlignedSeries
 from servemap.telemetry.catalogue import engine_metrics
 
 
@@ -346,9 +346,15 @@ def _(folder: Path) -> str:
     assert [check.name for check in gates.checks if check.ok is False] == ["model"]
     own = engine_metrics()["vllm"]
     gauges = ((own.running, 0.0), (own.waiting, 3.0))
+    seconds = np.arange(61) * 10**9
     stall = [
-        AlignedRow("n", "engine_metrics", "server", name, "1", t * 10**9, value, "main", True)
-        for t in range(61)
+        AlignedSeries(
+            *("n", "engine_metrics", "server", name, "1", "main"),
+            t_ns=seconds,
+            from_ns=None,
+            value=np.full(61, value),
+            inside=np.ones(61, np.bool_),
+        )
         for name, value in gauges
     ]
     (stalled,) = check_stalled(stall, default_limits())

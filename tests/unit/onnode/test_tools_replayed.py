@@ -24,6 +24,7 @@ from servemap.telemetry.catalogue import family_of
 from servemap.telemetry.collectors import Collector
 from tests.fakes import campaign
 from tests.parts import need
+from tests.plain_align import rows_of
 from tests.shims import dcgmi, nvidia_smi, printing
 
 
@@ -94,13 +95,13 @@ def test_recorded_tools_become_rows_by_card(tmp_path: Path, corpus: Path) -> Non
     }
     assert simulated_mark(records) == {"simulated": True}
     found = read(tmp_path, records)
-    power = [row for row in found.rows if row.metric == "gpu_power"]
+    power = [row for row in rows_of(found.series) if row.metric == "gpu_power"]
     assert {row.entity for row in power} == {f"gpu{n}" for n in range(8)}
     assert {(row.value, row.unit, row.inside) for row in power} == {(627.4, "watts", True)}
     times = Counter(row.entity for row in power)
     smi = next(one for one in found.coverages if one.collector == "nvidia_smi")
     assert smi.samples == max(times.values()) >= 3, "eight lines are one sample"
-    assert {row.entity for row in found.rows if row.metric == "dram_active"} == {
+    assert {row.entity for row in rows_of(found.series) if row.metric == "dram_active"} == {
         f"gpu{n}" for n in range(8)
     }
     assert found.skipped == {}
@@ -112,7 +113,7 @@ def test_a_driver_with_the_older_names_is_asked_by_them(tmp_path: Path, corpus: 
     records = collected(tmp_path, ("nvidia_smi",), rounds=1)
     assert records["n1/nvidia_smi"]["status"] == "ok"
     found = read(tmp_path, records)
-    assert {row.value for row in found.rows if row.metric == "gpu_slowed"} == {0.0}
+    assert {row.value for row in rows_of(found.series) if row.metric == "gpu_slowed"} == {0.0}
     (said,) = found.skipped["n1/nvidia_smi"]
     assert "clocks_event_reasons.sw_power_cap" in said
 
@@ -123,7 +124,7 @@ def test_a_driver_that_does_not_know_a_field_is_named_by_it(tmp_path: Path, corp
     records = collected(tmp_path, ("nvidia_smi",), rounds=0)
     assert records["n1/nvidia_smi"]["status"] == "failed"
     assert 'Field "power.draw" is not a valid field' in records["n1/nvidia_smi"]["error"]
-    assert read(tmp_path, records).rows == []
+    assert read(tmp_path, records).series == []
 
 
 def test_a_node_without_tools_says_that_they_are_absent(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_a_node_without_tools_says_that_they_are_absent(tmp_path: Path) -> None:
     assert simulated_mark(records) == {}
     (tmp_path / "raw/telemetry/n1/x.jsonl").write_text('{"t_ns": 1}\n')
     found = read(tmp_path, records)
-    assert found.rows == []
+    assert found.series == []
     assert {one.samples for one in found.coverages if one.collector == "dcgm"} == {0}
 
 
@@ -223,7 +224,7 @@ def test_tools_that_print_once_are_asked_again_and_again(
     record = records[f"n1/{name}"]
     assert (record["status"], record["simulated"], record["error"]) == ("ok", True, None)
     found = read(tmp_path, records)
-    told = {(row.entity, row.metric): row.value for row in found.rows}
+    told = {(row.entity, row.metric): row.value for row in rows_of(found.series)}
     assert {key: told.get(key) for key in expected} == expected
     assert not {(name, *key) for key in told} & SILENT, "what the card does not tell is not 0"
     families = {family_of(name, metric, entity) for entity, metric in told}

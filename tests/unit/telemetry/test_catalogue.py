@@ -23,7 +23,8 @@ collectors:
 def test_the_shipped_table():
     assert {"proc", "engine_metrics"} <= set(catalogue())
     assert families() == (
-        *("cpu", "hot_cores", "memory", "network", "server_processes", "engine"),
+        *("cpu", "hot_cores", "memory", "network", "server_processes"),
+        *("engine_queue", "engine_cache", "engine"),
         *("gpu", "gpu_memory", "power", "clocks", "gpu_processes", "dcgm"),
         *("pressure", "rails", "hca_errors", "perf", "numa", "tcp", "ethtool", "declared"),
     )
@@ -37,7 +38,9 @@ def test_the_shipped_table():
         ("mpstat", "cpu_softirq", "cpuall", "cpu"),
         ("mpstat", "cpu_softirq", "cpu3", "hot_cores"),
         ("proc", "proc_rss", "server", "server_processes"),
-        ("engine_metrics", "llamacpp:requests_processing", "engine", "engine"),
+        ("engine_metrics", "llamacpp:requests_processing", "engine", "engine_queue"),
+        ("engine_metrics", "vllm:request_queue_time_seconds_sum", "engine", "engine_queue"),
+        ("engine_metrics", "vllm:generation_tokens_total", "engine", "engine"),
         ("nvidia_smi", "gpu_slowed", "gpu0", "clocks"),
         ("hca", "hca_tx", "mlx5_0:1", "rails"),
         ("ethtool", "eth_rx_discards_phy", "eth0", "ethtool"),
@@ -123,6 +126,10 @@ def test_engines_name_what_they_have_in_common():
     assert engine_metrics()["vllm"].running == "vllm:num_requests_running"
     for engine in engine_metrics().values():
         assert engine.cache_queries
+        for name in (engine.running, engine.waiting):
+            assert family_of("engine_metrics", name) == "engine_queue"
+        cache = {engine.cache_hits, *engine.cache_queries, engine.preemptions} - {None}
+        assert {family_of("engine_metrics", name) for name in cache} == {"engine_cache"}
 
 
 def test_the_page_of_collectors_has_them_all_as_they_are() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 from servemap.analysis.checks.client import client_cores
 from servemap.analysis.verdict import Check
-from servemap.telemetry.align import AlignedRow, Segment
+from servemap.telemetry.align import AlignedSeries, Segment
 
 CONTENDED_PERCENT = 85.0
 """Mean use of all cores above which processes wait for one another."""
 
 
 def check_foreign_load(
-    rows: Iterable[AlignedRow],
+    telemetry: Iterable[AlignedSeries],
     segments: Sequence[Segment],
     client: Mapping[str, Any],
     limits: Mapping[str, float],
@@ -25,13 +25,14 @@ def check_foreign_load(
     """
     used: dict[tuple[str, str, str], list[float]] = {}
     cores: dict[str, set[str]] = {}
-    for row in rows:
-        if row.collector != "proc" or not row.inside:
+    for one in telemetry:
+        if one.collector != "proc" or not one.inside.any():
             continue
-        if row.metric == "cpu_util" and row.entity != "cpu_all":
-            cores.setdefault(row.node, set()).add(row.entity)
-        elif (row.metric, row.entity) in (("cpu_util", "cpu_all"), ("proc_cpu", "server")):
-            used.setdefault((row.node, row.segment, row.metric), []).append(row.value)
+        if one.metric == "cpu_util" and one.entity != "cpu_all":
+            cores.setdefault(one.node, set()).add(one.entity)
+        elif (one.metric, one.entity) in (("cpu_util", "cpu_all"), ("proc_cpu", "server")):
+            own = used.setdefault((one.node, one.segment, one.metric), [])
+            own.extend(one.value[one.inside].tolist())
     return [
         _check(node, segment.name, used, len(names), client_cores(client) or 0.0, limits)
         for node, names in sorted(cores.items())

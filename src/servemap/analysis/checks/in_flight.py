@@ -9,7 +9,7 @@ from servemap.analysis.checks.loads import streams
 from servemap.analysis.requests import Request
 from servemap.analysis.verdict import Check
 from servemap.parsers.values import integer, text
-from servemap.telemetry.align import AlignedRow, Segment
+from servemap.telemetry.align import AlignedSeries, Segment
 from servemap.telemetry.catalogue import engine_metrics
 
 Interval = tuple[int, int]
@@ -165,22 +165,28 @@ def _intervals(rows: Sequence[Request]) -> list[Interval]:
     ]
 
 
-def engine_in_flight(rows: Iterable[AlignedRow]) -> dict[str, float]:
+def engine_in_flight(telemetry: Iterable[AlignedSeries]) -> dict[str, float]:
     """Return how many requests the engine ran and kept waiting, on average by segment.
 
     An independent count, but of few samples: it is said beside Little's law and not judged.
 
     Args:
-        rows: aligned telemetry of all segments.
+        telemetry: aligned, of all segments.
     """
     names = {name for own in engine_metrics().values() for name in (own.running, own.waiting)}
     seen: dict[str, dict[int, float]] = {}
-    for row in rows:
-        if row.inside and row.metric in names:
-            totals = seen.setdefault(row.segment, {})
-            totals[row.t_ns] = totals.get(row.t_ns, 0.0) + row.value
+    for one in telemetry:
+        if one.metric in names:
+            add_by_time(seen.setdefault(one.segment, {}), one)
     return {
         segment: fmean(totals.values())
         for segment, totals in seen.items()
         if len(totals) >= LEAST_SAMPLES
     }
+
+
+def add_by_time(totals: dict[int, float], one: AlignedSeries) -> None:
+    """Add what a series says inside its segment to the sums by time."""
+    inside = one.inside
+    for t_ns, value in zip(one.t_ns[inside].tolist(), one.value[inside].tolist(), strict=True):
+        totals[t_ns] = totals.get(t_ns, 0.0) + value

@@ -4,34 +4,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from servemap.analysis.checks.in_flight import add_by_time
 from servemap.analysis.server_marks import Marks
 from servemap.analysis.verdict import Check
 from servemap.parsers.values import sequence, text
-from servemap.telemetry.align import AlignedRow, Segment
+from servemap.telemetry.align import AlignedSeries, Segment
 from servemap.telemetry.catalogue import engine_metrics
 
 SHOWN = 5
 """Drifted facts that a check names."""
 
 
-def check_stalled(rows: Iterable[AlignedRow], limits: dict[str, float]) -> list[Check]:
+def check_stalled(telemetry: Iterable[AlignedSeries], limits: dict[str, float]) -> list[Check]:
     """Check by the engine's own gauges that it never sat on waiting requests with none running.
 
     A worker that died or hangs shows so while `/health` still answers. No check where an engine
     does not tell both.
 
     Args:
-        rows: aligned telemetry of all segments.
+        telemetry: aligned, of all segments.
         limits: limits by name.
     """
     running = {own.running for own in engine_metrics().values()}
     waiting = {own.waiting for own in engine_metrics().values()}
     active: dict[int, float] = {}
     queued: dict[int, float] = {}
-    for row in rows:
+    for one in telemetry:
         for names, totals in ((running, active), (waiting, queued)):
-            if row.inside and row.metric in names:
-                totals[row.t_ns] = totals.get(row.t_ns, 0.0) + row.value
+            if one.metric in names:
+                add_by_time(totals, one)
     both = sorted(active.keys() & queued.keys())
     if not both:
         return []
