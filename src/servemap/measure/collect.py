@@ -8,7 +8,9 @@ from typing import Any
 
 from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
+from servemap.model.cases import CaseSpec, FixedCase
 from servemap.model.errors import ConfigError, NodeError
+from servemap.model.watching import FAST_S
 from servemap.nodes.base import Node, ProcessId
 from servemap.parsers.jsonl import parse_jsonl
 from servemap.parsers.values import text
@@ -54,6 +56,19 @@ def chosen_collectors(campaign: Campaign) -> list[Collector]:
                 changed = changed._replace(interval_s=used_s)
             chosen.append(changed)
     return chosen
+
+
+def watching_case(collectors: list[Collector], case: CaseSpec) -> list[Collector]:
+    """Return the collectors as one case has them: none, or all as fast as their tools can."""
+    watching = case.watching if isinstance(case, FixedCase) else "usual"
+    if watching == "none":
+        return []
+    if watching == "usual":
+        return collectors
+    return [
+        one._replace(interval_s=FAST_S if one.tool is None else one.tool.possible_s(FAST_S))
+        for one in collectors
+    ]
 
 
 def runnable(collectors: list[Collector], metrics_url: str | None) -> list[Collector]:

@@ -22,6 +22,7 @@ from servemap.measure.collect import (
     simulated_mark,
     start_collectors,
     stop_collectors,
+    watching_case,
 )
 from servemap.measure.ending import end_others, stop_load
 from servemap.measure.folders import bring, know_folders, raw_on
@@ -108,7 +109,7 @@ def start_collecting(
     def start(name: str) -> Measured:
         node, raw = context.nodes[name], raw_on(context, name, attempt, load_id)
         spec = collector_spec(
-            chosen_collectors(context.plan.campaign),
+            watching_case(chosen_collectors(context.plan.campaign), context.plan.cases[job.case]),
             node=name,
             raw=raw,
             pids=served.pids.get(name, []),
@@ -225,8 +226,9 @@ def finish_load(
     plan, served = context.plan, load.served
     begun = time.monotonic()
     metrics_url = get_adapter(context.server(job.variant)).endpoints(served.url).metrics
+    collectors = watching_case(chosen_collectors(plan.campaign), plan.cases[job.case])
     chosen = {
-        name: runnable(chosen_collectors(plan.campaign), metrics_url if name == plan.head else None)
+        name: runnable(collectors, metrics_url if name == plan.head else None)
         for name in load.collectors
     }
     early = wait_client(

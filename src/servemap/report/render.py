@@ -26,6 +26,7 @@ from servemap.report import (
     results,
     servers,
     targets,
+    watching,
 )
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
@@ -126,6 +127,7 @@ def build(run: Run, partial: bool) -> Document:
             comparisons.comparisons(run),
             repeats.spread(run),
             *filter(None, [engine.engine(run), clients.clients(run)]),
+            *filter(None, [watching.watching(run)]),
             effects.interference(run),
             effects.telemetry(run, drawn, left_out),
             records.baselines(run),
