@@ -8,8 +8,10 @@ from typing import Any
 
 from servemap.model.attempts import read_json
 from servemap.model.campaign import Campaign
+from servemap.model.cases import CaseSpec, FixedCase
 from servemap.model.collectors import CollectorSetting, CollectorTable
 from servemap.model.errors import ConfigError, NodeError
+from servemap.model.watching import FAST_S
 from servemap.nodes.base import Node, ProcessId
 from servemap.parsers.jsonl import parse_jsonl
 from servemap.parsers.values import text
@@ -102,6 +104,21 @@ def _check_units(table: CollectorTable, where: str) -> None:
                 f"{where}.table.columns",
                 "scale the column to that unit, or give the metric another name",
             )
+
+
+def watching_case(collectors: list[Collector], case: CaseSpec) -> list[Collector]:
+    """Return the collectors as one case has them: none, or all as fast as their tools can."""
+    watching = case.watching if isinstance(case, FixedCase) else "usual"
+    if watching == "none":
+        return []
+    if watching == "usual":
+        return collectors
+    return [
+        one._replace(interval_s=FAST_S if one.tool is None else one.tool.possible_s(FAST_S))
+        if one.kind != "log"
+        else one
+        for one in collectors
+    ]
 
 
 def runnable(

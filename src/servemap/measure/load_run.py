@@ -23,6 +23,7 @@ from servemap.measure.collect import (
     simulated_mark,
     start_collectors,
     stop_collectors,
+    watching_case,
 )
 from servemap.measure.ending import end_others, stop_load
 from servemap.measure.folders import bring, know_folders, raw_on
@@ -102,7 +103,7 @@ def start_collecting(
     cards = look_at_cards(context, job.variant, served)
     attempt.note({**about, "served": asdict(served), "cards": cards})
     endpoints = get_adapter(context.server(job.variant)).endpoints(served.url)
-    collectors_of = chosen_collectors(context.plan.campaign)
+    collectors_of = collectors_for(context, job)
     log = server_log(collectors_of, context.workdir(context.plan.head), served.boot_id)
     started: dict[str, ProcessId] = {}
     noting = threading.Lock()
@@ -154,13 +155,18 @@ def start_collecting(
     return Collecting(load_id, started, clocks, time.monotonic() - begun, cards)
 
 
+def collectors_for(context: Context, job: Job) -> list[Collector]:
+    """Return the collectors of a job's case."""
+    return watching_case(chosen_collectors(context.plan.campaign), context.plan.cases[job.case])
+
+
 def collectors_by_node(
-    context: Context, variant: str, served: Served, nodes: list[str]
+    context: Context, job: Job, served: Served, nodes: list[str]
 ) -> dict[str, list[Collector]]:
     """Return the collectors that have something to read on each node."""
     head = context.plan.head
-    chosen = chosen_collectors(context.plan.campaign)
-    metrics_url = get_adapter(context.server(variant)).endpoints(served.url).metrics
+    chosen = collectors_for(context, job)
+    metrics_url = get_adapter(context.server(job.variant)).endpoints(served.url).metrics
     log = server_log(chosen, context.workdir(head), served.boot_id)
     return {
         name: runnable(chosen, metrics_url, log) if name == head else runnable(chosen, None, None)
@@ -242,7 +248,7 @@ def finish_load(
     """
     plan, served = context.plan, load.served
     begun = time.monotonic()
-    chosen = collectors_by_node(context, job.variant, served, list(load.collectors))
+    chosen = collectors_by_node(context, job, served, list(load.collectors))
     early = wait_client(
         context.nodes[plan.load_node],
         load.client,

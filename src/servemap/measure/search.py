@@ -248,7 +248,7 @@ class _Searching:
 
     def _chosen(self) -> dict[str, Any]:
         nodes = list(self.collecting.started)
-        return collectors_by_node(self.context, self.job.variant, self.served, nodes)
+        return collectors_by_node(self.context, self.job, self.served, nodes)
 
     def _server_reasons(self, files: ProbeFiles, record: dict[str, Any] | None) -> list[str]:
         clock = self._clock(self.collecting.clocks)

@@ -62,6 +62,11 @@ class FixedCase(CaseBase):
     client: Literal["servemap", ClientName] = Field(
         OWN, description="Load client that sends the requests; the campaign's `clients` has it."
     )
+    watching: Literal["usual", "none", "10hz", "compare"] = Field(
+        "usual",
+        description="Collectors: as the campaign says, none, or ten times a second; `compare` "
+        "stands for a case of each (`-unwatched`, `-watched`, `-10hz`).",
+    )
 
 
 class RateCase(CaseBase):

@@ -1,7 +1,7 @@
 """Rules for milestones: what could never be met is refused before anything is measured."""
 
 from servemap.model.campaign import Campaign
-from servemap.model.curves import cases_of, curves_of
+from servemap.model.curves import cases_of, groups_of
 from servemap.model.errors import ConfigError
 from servemap.model.phases import Milestone, PhaseSpec
 
@@ -19,8 +19,8 @@ def check_milestone(campaign: Campaign, phase: PhaseSpec, rule: Milestone) -> No
             where,
             "list cases in the phase, or remove `milestone`",
         )
-    curves = curves_of(campaign)
-    planned = {item for name in phase.cases for item in curves.get(name, [name])}
+    groups = groups_of(campaign)
+    planned = {item for name in phase.cases for item in groups.get(name, [name])}
     for case in cases_of(campaign):
         if case.id in planned and case.repeats is not None and case.repeats < rule.repeats:
             raise ConfigError(

@@ -15,7 +15,7 @@ from servemap.model.check_milestone import check_milestone
 from servemap.model.check_nodes import check_nodes, known
 from servemap.model.check_required import check_required
 from servemap.model.check_server import check_server
-from servemap.model.curves import cases_of, curves_of
+from servemap.model.curves import cases_of, groups_of
 from servemap.model.errors import ConfigError
 from servemap.model.grids import variants_of
 from servemap.model.replay import check_trace
@@ -61,7 +61,7 @@ def check(campaign: Campaign) -> None:
     _unique("variables", (variable.id for variable in campaign.variables))
     _unique("variants", (variant.id for variant in campaign.variants))
     cases = cases_of(campaign)
-    _unique("cases", [*(case.id for case in cases), *curves_of(campaign)])
+    _unique("cases", [*(case.id for case in cases), *groups_of(campaign)])
     _unique("baselines", (baseline.id for baseline in campaign.baselines))
     _unique("phases", (phase.id for phase in campaign.phases))
     names = [variant.id for variant in campaign.variants] + [grid.id for grid in campaign.grids]
@@ -223,7 +223,7 @@ def _check_slo(campaign: Campaign, case: SearchCase) -> None:
 
 
 def _check_targets(campaign: Campaign) -> None:
-    cases = [*(case.id for case in cases_of(campaign)), *curves_of(campaign)]
+    cases = [*(case.id for case in cases_of(campaign)), *groups_of(campaign)]
     before: dict[tuple[Wanted, str], int] = {}
     for number, target in enumerate(campaign.targets):
         where = f"targets.{number}"
@@ -253,7 +253,7 @@ def _check_targets(campaign: Campaign) -> None:
 
 def _check_phases(campaign: Campaign) -> None:
     points = [case.id for case in cases_of(campaign)]
-    cases = [*points, *curves_of(campaign)]
+    cases = [*points, *groups_of(campaign)]
     variants = [variant.id for variant in variants_of(campaign)]
     variants += [grid.id for grid in campaign.grids]
     phases = [phase.id for phase in campaign.phases]

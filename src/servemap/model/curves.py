@@ -1,51 +1,60 @@
-"""Curves and levels: a list of concurrencies or rates, each an ordinary case of its own."""
+"""What stands for several ordinary cases: curves, each a list of levels, and compared watching."""
 
 import math
+from collections.abc import Iterable
 
 from servemap.model.campaign import Campaign
 from servemap.model.cases import CaseBase, CaseSpec, CurveCase, FixedCase, RateCase
 from servemap.model.errors import ConfigError
+from servemap.model.watching import SUFFIXES, watched_cases, watched_id
 
 LONGEST_ID = 64
 
 
 def cases_of(campaign: Campaign) -> list[CaseSpec]:
-    """Return the cases of the file in its order, every curve replaced by its points.
+    """Return the cases of the file in its order, each group replaced by its cases.
 
     Raises:
-        ConfigError: the id of a point is too long.
+        ConfigError: the id of one of them is too long.
     """
-    return [
-        case
-        for written in campaign.cases
-        for case in (points_of(written) if isinstance(written, CurveCase) else [written])
-    ]
+    return [case for written in campaign.cases for case in (_group(written) or [written])]
 
 
-def curves_of(campaign: Campaign) -> dict[str, list[str]]:
-    """Return the ids of each curve's points by the curve's id."""
+def groups_of(campaign: Campaign) -> dict[str, list[str]]:
+    """Return the ids of the cases that one of the file stands for, by its id: see `_group`."""
     return {
-        case.id: [point.id for point in points_of(case)]
-        for case in campaign.cases
-        if isinstance(case, CurveCase)
+        written.id: [case.id for case in cases]
+        for written in campaign.cases
+        if (cases := _group(written))
     }
 
 
-def points_of(curve: CurveCase) -> list[CaseSpec]:
-    """Return the cases that a curve stands for, in the order of its levels.
+def _group(written: CaseSpec) -> list[CaseSpec]:
+    """Return a curve's points, or the three cases of compared watching; none of other cases."""
+    if isinstance(written, CurveCase):
+        levels = [*written.concurrencies, *written.rates_rps]
+        _check_ids(written.id, (point_id(written, level) for level in levels))
+        return points_of(written)
+    if isinstance(written, FixedCase) and written.watching == "compare":
+        _check_ids(written.id, (watched_id(written.id, watching) for watching in SUFFIXES))
+        return [*watched_cases(written)]
+    return []
 
-    Raises:
-        ConfigError: the id of a point is too long.
-    """
+
+def _check_ids(group: str, ids: Iterable[str]) -> None:
+    for item in ids:
+        if len(item) > LONGEST_ID:
+            raise ConfigError(
+                f"the id {item!r} of a point is longer than {LONGEST_ID}",
+                f"cases.{group}",
+                f"shorten the id {group!r}",
+            )
+
+
+def points_of(curve: CurveCase) -> list[CaseSpec]:
+    """Return the cases that a curve stands for, in the order of its levels."""
     shared = {"isl", "osl", *CaseBase.model_fields} - {"id"}
     common = curve.model_dump(include=shared)
-    for level in [*curve.concurrencies, *curve.rates_rps]:
-        if len(point_id(curve, level)) > LONGEST_ID:
-            raise ConfigError(
-                f"the id {point_id(curve, level)!r} of a point is longer than {LONGEST_ID}",
-                f"cases.{curve.id}",
-                "shorten the curve's id",
-            )
     closed: list[CaseSpec] = [
         FixedCase(
             **common,

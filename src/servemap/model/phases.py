@@ -66,7 +66,9 @@ class PhaseSpec(Model):
     requires: list[PhaseName] = []
     baselines: list[Slug] = []
     variants: list[Slug] = Field([], description="Variants and grids; all if absent.")
-    cases: list[Slug] = Field([], description="Cases; a curve stands for its points.")
+    cases: list[Slug] = Field(
+        [], description="Cases; a curve or compared watching stands for its cases."
+    )
     captures: list[CaptureSpec] = []
     milestone: bool | Milestone = Field(
         False, description="Whether the repeats of its cases must agree; true for the usual rule."

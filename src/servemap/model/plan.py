@@ -13,7 +13,7 @@ from servemap.model.calibration import streams
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
 from servemap.model.cases import CaseSpec
-from servemap.model.curves import cases_of, curves_of
+from servemap.model.curves import cases_of, groups_of
 from servemap.model.grids import cells_of, variants_of
 from servemap.model.order import CaseKey, JobKey, job_sequence, repeats_in_order
 from servemap.model.phases import CaptureSpec, PhaseSpec
@@ -63,21 +63,21 @@ class Plan:
 
     @cached_property
     def cases(self) -> dict[str, CaseSpec]:
-        """Cases by id, in the order of the file; a curve's points stand in its place."""
+        """Cases by id, in the order of the file; those of a group stand in its place."""
         return {case.id: case for case in cases_of(self.campaign)}
 
     @cached_property
-    def _curves(self) -> dict[str, list[str]]:
-        """The ids of each curve's points."""
-        return curves_of(self.campaign)
+    def _groups(self) -> dict[str, list[str]]:
+        """The ids of the cases that a curve or compared watching stands for."""
+        return groups_of(self.campaign)
 
     def cases_of(self, phase: PhaseSpec) -> list[str]:
         """Return the ids of the cases that a phase measures."""
         return self._points(phase.cases)
 
     def _points(self, cases: Iterable[str]) -> list[str]:
-        """Return the ids of cases, of a curve those of its points."""
-        return [item for name in cases for item in self._curves.get(name, [name])]
+        """Return the ids of cases, of a group those that it stands for."""
+        return [item for name in cases for item in self._groups.get(name, [name])]
 
     @cached_property
     def baselines(self) -> dict[str, BaselineSpec]:

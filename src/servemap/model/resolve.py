@@ -104,14 +104,16 @@ def resolved_case(campaign: Campaign, case: CaseSpec) -> dict[str, Any]:
     Planning keys (`repeats`, `expected_s`, `expect`) are left out: they do not change what is
     measured, so changing them reruns nothing. `client` is there only where it is not servemap's
     own, with its name and all that the campaign says of it, and `cache` only where it is flushed,
-    so that older specs stay what they are. A trace is named by the sha256 of its file (null where
-    that is not here), not by its path.
+    so that older specs stay what they are; so is `watching` where it is unusual. A trace is named
+    by the sha256 of its file (null where that is not here), not by its path.
     """
     per_k = campaign.scale.tokens_per_k
     data = case.model_dump(mode="json", exclude={"repeats", "expected_s", "expect"})
     if case.cache == "keep":
         del data["cache"]
     if isinstance(case, FixedCase):
+        if case.watching == "usual":
+            del data["watching"]
         name = data.pop("client")
         if name != OWN:
             data["client"] = {"name": name, **campaign.clients[name].model_dump(mode="json")}

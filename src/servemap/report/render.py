@@ -29,6 +29,7 @@ from servemap.report import (
     servers,
     targets,
     telemetry,
+    watching,
 )
 from servemap.report.document import Document, Section
 from servemap.report.html import to_html
@@ -129,6 +130,7 @@ def build(run: Run, partial: bool) -> Document:
             comparisons.comparisons(run),
             repeats.spread(run),
             *filter(None, [engine.engine(run), clients.clients(run)]),
+            *filter(None, [watching.watching(run)]),
             effects.interference(run),
             telemetry.telemetry(run, drawn, left_out),
             baselines.baselines(run),

@@ -200,8 +200,8 @@ def test_two_nodes_are_side_by_side(tmp_path):
     summed(run, {"case": "decode_c2"})
     assert [r["node"] for r in core(run)] == ["head", "worker"]
     rows = read(run, "side_by_side")
-    (row,) = [r for r in rows if (r["entity"], r["metric"], r["family"]) == ("cpu0", "cpu_util",
-                                                                             "hot_cores")]  # fmt: skip
+    where = ("cpu0", "cpu_util", "hot_cores")
+    (row,) = [r for r in rows if (r["entity"], r["metric"], r["family"]) == where]
     assert float(row["head.mean"]) == float(row["worker.mean"]) == pytest.approx(80.0)
     (busy,) = [r for r in rows if r["metric"] == "output_tok_s"]
     assert {busy["head.mean"], busy["worker.n"]} == {"-"}

@@ -7,6 +7,10 @@ from servemap.analysis.verdict import Check
 from servemap.parsers.values import mapping, text
 from servemap.telemetry.align import Coverage
 
+OFF = (
+    "no collector ran, by plan: restarts, preemptions, the engine's own counts and foreign load "
+    "were not looked at"
+)
 TOO_SHORT = "shorter than three intervals: telemetry says nothing of it, latencies stay valid"
 
 
@@ -23,6 +27,8 @@ def check_collectors(
     checks: list[Check] = []
     rows = list(coverages)
     limit = limits["collector_coverage"]
+    if not collectors:
+        return [Check("collectors", 0, None, None, OFF)]
     for key, value in sorted(collectors.items()):
         fields = mapping(value)
         if fields.get("required") is not True:

@@ -1,0 +1,22 @@
+"""What watching costs: one case as three, without collectors, with them, and with faster ones."""
+
+from servemap.model.cases import FixedCase
+
+FAST_S = 0.1
+"""Interval of the collectors of a case that is watched at 10 Hz."""
+
+SUFFIXES = {"none": "unwatched", "usual": "watched", "10hz": "10hz"}
+"""Ends of the ids of the three, by how they are watched."""
+
+
+def watched_id(case: str, watching: str) -> str:
+    """Return the id of one of the three cases that a compared one stands for."""
+    return f"{case}-{SUFFIXES[watching]}"
+
+
+def watched_cases(case: FixedCase) -> list[FixedCase]:
+    """Return the cases that a case with `watching: compare` stands for."""
+    return [
+        case.model_copy(update={"id": watched_id(case.id, watching), "watching": watching})
+        for watching in SUFFIXES
+    ]
