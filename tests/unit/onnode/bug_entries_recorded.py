@@ -16,8 +16,10 @@ from servemap.parsers.jsonl import parse_jsonl
 from servemap.parsers.kinds import parse
 from servemap.parsers.proc import parse_proc
 from servemap.parsers.records import Sample
+from servemap.parsers.series import series_of
 from servemap.telemetry.align import Segment, align
 from servemap.telemetry.clock import NodeClock
+from tests.plain_align import rows_of
 
 S = 10**9
 
@@ -111,7 +113,8 @@ def _(_folder: Path) -> str:
             for t in range(10)
             for gpu in range(8)
         ]
-        rows += align(node, "gpus", samples, NodeClock(offset_ns=offset), segment)
+        clock = NodeClock(offset_ns=offset)
+        rows += rows_of(align(node, "gpus", series_of(samples), clock, segment))
     assert len({(row.node, row.entity) for row in rows}) == 16
     assert len({row.t_ns for row in rows}) == 10
     watts = sum(row.value for row in rows) / 10
