@@ -30,6 +30,7 @@ from servemap.telemetry.align import Segment
 from servemap.telemetry.collectors import Collector
 from tests.fakes import BOOT, FakeNode, campaign
 from tests.far_nodes import FlakyNode
+from tests.plain_align import rows_of
 
 
 def of(**keys: object) -> Campaign:
@@ -244,7 +245,7 @@ def test_a_campaign_declares_a_collector_of_its_own(tmp_path: Path) -> None:
     (folder / "my_smi.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     records = json.loads(json.dumps(collector_records(tmp_path, [own], "n1", "x")))
     found = read_telemetry(tmp_path, [Segment("main", 0, 4 * 10**9)], records, {})
-    assert {(row.entity, row.metric, row.unit, row.value) for row in found.rows} == {
+    assert {(row.entity, row.metric, row.unit, row.value) for row in rows_of(found.series)} == {
         *(("gpu0", "gpu_util", "percent", 50.0 + n) for n in (1, 2, 3)),
         *(("gpu0", "gpu_mem_used", "bytes", n * 1048576.0) for n in (1, 2, 3)),
         ("gpu0", "link_retries", "per_s", 10.0),
