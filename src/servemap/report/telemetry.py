@@ -76,7 +76,7 @@ def telemetry(run: Run, plots: list[Plot], left_out: int) -> Section:
 def _host_rows(repeat: Repeat, rows: Sequence[SeriesRow]) -> list[list[Cell]]:
     groups: dict[tuple[str, str], Figures] = {}
     for row in rows:
-        if row.part == WHOLE and row.family not in ("hot_cores", "throughput"):
+        if row.part == WHOLE and row.family != "throughput":
             own = groups.setdefault((row.segment, row.node), {})
             own[(row.entity, row.metric)] = row.figures
     return [
