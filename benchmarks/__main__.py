@@ -1,8 +1,8 @@
 """Measure the project's own speed, print it, record it, and fail where a limit is broken.
 
 `python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh`, `lab`, `trace`,
-`client` or `metrics` one part. Without the corpus of recorded output (`SERVEMAP_CORPUS`) `trace` is
-left out, without a C compiler or on one core `client`.
+`client`, `metrics` or `align` one part. Without the corpus of recorded output (`SERVEMAP_CORPUS`)
+`trace` is left out, without a C compiler or on one core `client`.
 """
 
 import json
@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import client, demo, dryrun, lab, metrics, ssh, trace
+from benchmarks import align, client, demo, dryrun, lab, metrics, ssh, trace
 
 RESULTS = Path(__file__).parent / "results"
 PARTS = {
@@ -24,6 +24,7 @@ PARTS = {
     "trace": trace.measure,
     "client": client.measure,
     "metrics": metrics.measure,
+    "align": align.measure,
 }
 # Parts that need what not every machine has.
 CAN_MEASURE = {"trace": trace.can_measure, "client": client.can_measure}
@@ -34,6 +35,7 @@ BROKEN = {
     "trace": trace.broken,
     "client": client.broken,
     "metrics": metrics.broken,
+    "align": align.broken,
 }
 
 
