@@ -1,8 +1,9 @@
 """Measure the project's own speed, print it, record it, and fail where a limit is broken.
 
 `python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh`, `lab`, `trace`,
-`client`, `metrics` or `align` one part. Without the corpus of recorded output (`SERVEMAP_CORPUS`)
-`trace` is left out, without a C compiler or on one core `client`.
+`client`, `metrics`, `align` or `watching` one part. Without the corpus of recorded output
+(`SERVEMAP_CORPUS`) `trace` is left out, without a C compiler or on one core `client`, without vLLM
+`watching`.
 """
 
 import json
@@ -13,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import align, client, demo, dryrun, lab, metrics, ssh, trace
+from benchmarks import align, client, demo, dryrun, lab, metrics, ssh, trace, watching
 
 RESULTS = Path(__file__).parent / "results"
 PARTS = {
@@ -25,9 +26,14 @@ PARTS = {
     "client": client.measure,
     "metrics": metrics.measure,
     "align": align.measure,
+    "watching": watching.measure,
 }
 # Parts that need what not every machine has.
-CAN_MEASURE = {"trace": trace.can_measure, "client": client.can_measure}
+CAN_MEASURE = {
+    "trace": trace.can_measure,
+    "client": client.can_measure,
+    "watching": watching.can_measure,
+}
 
 BROKEN = {
     "ssh": ssh.broken,
@@ -36,6 +42,7 @@ BROKEN = {
     "client": client.broken,
     "metrics": metrics.broken,
     "align": align.broken,
+    "watching": watching.broken,
 }
 
 
