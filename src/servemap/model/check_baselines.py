@@ -39,13 +39,13 @@ def check_baseline(campaign: Campaign, baseline: BaselineSpec) -> None:
         raise ConfigError(
             f"one rank on node {alone[0]} has nobody to communicate with",
             f"{where}.ranks_per_node",
-            "give at least 2, or nodes: all",
+            "give at least 2, or the node's `accelerators`, or nodes: all",
         )
     if sum(ranks.values()) < 2:
         raise ConfigError(
             "one rank has nobody to communicate with",
             f"{where}.ranks_per_node",
-            "give at least 2, or a campaign of several nodes",
+            "give at least 2, or the node's `accelerators`, or a campaign of several nodes",
         )
     least = sum(ranks.values()) * VALUE_BYTES
     small = [size for size in baseline.sizes if size_bytes(size) < least]

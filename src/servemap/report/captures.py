@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from servemap.analysis.traces.brief import brief
 from servemap.parsers.values import integer, mapping, number, sequence, text
 from servemap.report.capture_plots import exposed_plot
 from servemap.report.document import Cell, Section, Table, cell
@@ -198,7 +199,7 @@ def _behind(answer: dict[str, Any]) -> str:
         events, start = integer(one.get("events")), integer(one.get("start_ns"))
         times = f"{events} x " if events is not None and events > 1 else ""
         at = "" if start is None else f", at {start / 1e9:.6f} s"
-        name = str(one.get("name"))[:_NAME]
+        name = brief(str(one.get("name")), _NAME)
         said.append(f"{one.get('where')}: {times}{name}, {_ms(one.get('length_ns'))} ms{at}")
     return "; ".join(said)
 

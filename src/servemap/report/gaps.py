@@ -97,7 +97,7 @@ def not_measured(run: Run) -> Section:
         add("run-to-run noise", f"{once} of {len(run.aggregates)} cases have one repeat")
     cards = [mapping(mapping(f.get("facts")).get("accelerators")) for f in run.freezes.values()]
     if cards and not any(found.get("found") for found in cards):
-        add("accelerator telemetry", "no accelerator was found on the nodes")
+        add("the nodes' accelerators", "no tool of theirs that servemap knows found any")
     if not rows:
         return Section("not-measured", "Not measured", ["Nothing that was planned is missing."])
     return Section("not-measured", "Not measured", tables=[Table(["What", "Why"], rows)])

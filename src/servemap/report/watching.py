@@ -24,6 +24,9 @@ NOTES = [
     "these repeats can show (see Comparisons). CPU is what the collectors themselves used, in "
     "percent of one core, mean and largest over repeats and nodes; what ran at another place of "
     "the same machine for them is not in it.",
+    "Who else used the machine is seen by collectors only: a repeat without them is never invalid "
+    "for it, so look at the others' verdicts first where some of them are. Where a change has no "
+    "floor below what you look for, more repeats are needed; with two it is rarely below 10 %.",
 ]
 
 
@@ -83,7 +86,7 @@ def _rows(run: Run, case: str, variant: str) -> list[list[Cell]]:
 
 def _cost(base: Row | None, row: Row, figure: str) -> Cell:
     if base is None or not base["n"] or not row["n"]:
-        return MISSING
+        return Cell("-", "no valid repeat on one side")
     found = compare(of_row(base, figure), of_row(row, figure), more_is_better(figure))
     return MISSING if found is None else Cell(change(found.effect_pct), said_of(found))
 

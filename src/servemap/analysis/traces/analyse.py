@@ -139,7 +139,7 @@ def analyse(paths: Sequence[Path], experts: Sequence[Path] = ()) -> Analysed:
     check_one_capture([one.source for one in read])
     read.sort(key=lambda one: (one.source.rank is None, one.source.rank or 0))
     ranks = [one for one in read if one.source.rank is not None]
-    across, missing = None, "only one file names its rank"
+    across, missing = None, "there are not two files that name their rank"
     if len(ranks) > 1:
         matched = match([one.collectives for one in ranks])
         across = across_ranks([one.source.rank or 0 for one in ranks], matched)

@@ -15,6 +15,7 @@ from servemap.analysis.traces.asked import (
     say_ms,
 )
 from servemap.analysis.traces.behind import SHOWN, Behind
+from servemap.analysis.traces.brief import brief
 from servemap.analysis.traces.host import HostPhase
 
 MOST_CLASSES = 3
@@ -134,7 +135,7 @@ def _say_delays(name: str, found: Delays) -> Said:
         more = ", ".join(f"{kind} {say_ms(ns)}" for kind, ns in found.more.items())
         said.append(
             f"{len(delayed)} steps with prefill in them take up to {say_ms(delayed[0].length_ns)} "
-            f"({delayed[0].name[:60]})" + (f", most of it more on {more}" if more else "")
+            f"({brief(delayed[0].name, 60)})" + (f", most of it more on {more}" if more else "")
         )
     if found.waits:
         longest = max(ns for ns, _ in found.waits)

@@ -32,6 +32,7 @@ from servemap.analysis.traces.behind import (
     of_kernels,
     of_steps,
 )
+from servemap.analysis.traces.brief import brief
 from servemap.analysis.traces.classes import class_ids, class_kinds
 from servemap.analysis.traces.delays import delayed
 from servemap.analysis.traces.device import Communication
@@ -66,7 +67,7 @@ def _top_kernels(analysis: Analysis) -> Said:
     if on_host:
         name = host_name(on_host[0][0])
         for host in on_host[0][1].phases:
-            tops = [f"{one.name[:40]} {say_ms(one.self_ns)}" for one in host.operators[:3]]
+            tops = [f"{brief(one.name, 40)} {say_ms(one.self_ns)}" for one in host.operators[:3]]
             if host.phase in _PHASES and tops:
                 said.append(f"{host.phase}: {', '.join(tops)}")
                 behind += of_calls(f"{name}, {host.phase}", host.operators)
@@ -74,7 +75,7 @@ def _top_kernels(analysis: Analysis) -> Said:
         file, report = devices(analysis)[0]
         name = device_name(file, report)
         for phase in report.phases:
-            tops = [f"{one.name[:40]} {say_ms(one.exposed_ns)}" for one in phase.kernels[:3]]
+            tops = [f"{brief(one.name, 40)} {say_ms(one.exposed_ns)}" for one in phase.kernels[:3]]
             if phase.phase in _PHASES and tops:
                 said.append(f"{phase.phase}: {', '.join(tops)}")
                 behind += of_kernels(f"{name}, {phase.phase}", phase.kernels)
@@ -205,10 +206,14 @@ def _together(analysis: Analysis) -> Said:
         )
         for step in np.argsort(-spread, kind="stable")[:SHOWN].tolist()
     ]
-    return (
+    said = (
         f"{len(spread)} steps end on the hosts of {len(ends)} ranks within p50 "
         f"{say_ms(float(np.median(spread)))}, at most {say_ms(float(spread.max()))}"
-    ), behind
+    )
+    error_ns = max(one.error_ns for one in across.ranks)
+    if error_ns >= float(np.median(spread)):
+        said += f"; their clocks are known to {say_ms(error_ns)} only, so that says nothing"
+    return said, behind
 
 
 def _straggler(analysis: Analysis) -> Said:

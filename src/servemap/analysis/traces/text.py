@@ -6,6 +6,7 @@ from tabulate import tabulate
 
 from servemap.analysis.traces.analyse import Analysis, DeviceReport, FileReport
 from servemap.analysis.traces.behind import Behind
+from servemap.analysis.traces.brief import brief
 from servemap.analysis.traces.classes import class_ids
 from servemap.analysis.traces.host import HostFigures
 from servemap.analysis.traces.questions import Answer
@@ -54,7 +55,7 @@ def analysis_text(analysis: Analysis, answers: Iterable[Answer]) -> str:
 
 def short(name: str) -> str:
     """Return a name on one line, cut."""
-    return " ".join(name[: 2 * _NAME].split())[:_NAME]
+    return brief(" ".join(name.split()), _NAME)
 
 
 def grid(rows: list[list[str]], headers: list[str]) -> str:
