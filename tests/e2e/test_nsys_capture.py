@@ -71,7 +71,7 @@ def asked(tmp_path: Path, program: str, **more: Any) -> Context:
 
 def captured(context: Context) -> dict[str, Any]:
     output = context.run_dir / "captures/baseline/c/capture.json"
-    return run_capture(context, "baseline", "c", output)
+    return run_capture(context, "baseline", "c", 1, output)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_capture_from_launch_to_analysis(tmp_path: Path, program: str) -> None
     context = asked(tmp_path, program)
     output = context.run_dir / "captures/baseline/c/capture.json"
     with begun(context):
-        record = run_capture(context, "baseline", "c", output)
+        record = run_capture(context, "baseline", "c", 1, output)
         held = [" ".join(one.cmdline()) for one in marked(profiled_starts(context))]
     assert record["reasons"] == []
     assert record["status"] == "ok" and "simulated" not in record

@@ -39,4 +39,4 @@ def test_each_node_joins_at_the_first_with_its_own_number() -> None:
 def test_nccl_says_which_algorithm_and_network_it_took() -> None:
     (command,) = torch_commands(part(2))
     assert command.env["NCCL_DEBUG"] == "INFO"
-    assert {"NET", "TUNING", "COLL"} <= set(command.env["NCCL_DEBUG_SUBSYS"].split(","))
+    assert {"NET", "TUNING", "GRAPH"} <= set(command.env["NCCL_DEBUG_SUBSYS"].split(","))
