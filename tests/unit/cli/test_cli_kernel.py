@@ -120,3 +120,11 @@ def test_the_figures_never_overwrite_the_table(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="would be a folder"):
         run(tmp_path, "--script", "x", "--kernel", "k")
     assert table.read_text() == MADE.read_text()
+
+
+def test_a_negative_time_is_missing(tmp_path: Path) -> None:
+    table, out = tmp_path / "k.csv", tmp_path / "k.json"
+    heads = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+    table.write_text(f'{heads}\n"0","k","gpu__time_duration.sum","nsecond","-5"\n')
+    run(table, "--out", out)
+    assert json.loads(out.read_text())["kernels"][0]["figures"]["duration_ns"] is None

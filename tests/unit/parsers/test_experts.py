@@ -199,3 +199,15 @@ def test_the_question_is_answered_from_the_record(save: Any, tmp_path: Path) -> 
     [answer] = [one for one in found["questions"] if "expert" in one["question"]]
     assert answer["answered"] and "at most 2 times (layer 1, expert 0)" in answer["answer"]
     assert [one["name"] for one in answer["behind"]] == ["fused_moe_kernel"]
+
+
+def test_a_record_without_tokens_is_said(save: Any, tmp_path: Path) -> None:
+    trace = write(tmp_path / "t.json", [kernel("gemm", 0, 5)])
+    record, out = save({"logical_count": Tensor(COUNTS * 0)}), tmp_path / "a.json"
+    words = ["trace", str(trace), "--experts", str(record), "--out", str(out)]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0 and "busiest / mean" not in done.output
+    [answer] = [
+        one for one in json.loads(out.read_text())["questions"] if "expert" in one["question"]
+    ]
+    assert not answer["answered"] and "counts no token" in answer["answer"]
