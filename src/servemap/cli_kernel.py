@@ -45,8 +45,10 @@ def kernel(
             "servemap kernel",
             "give both --script and --kernel",
         )
+    if out.resolve() == table.resolve():
+        raise ConfigError("the figures would overwrite the table", str(out), "name another file")
     if script is not None and name is not None:
-        _run(shlex.split(script), name, table, skip, count, program)
+        _run(_words(script), name, table, skip, count, program)
     try:
         found = parse("ncu", read_bytes(table)).data
     except ParseError as error:
@@ -58,21 +60,47 @@ def kernel(
     typer.echo(f"written: {out}")
 
 
+def _words(script: str) -> list[str]:
+    """Return a command's words."""
+    why = "it is empty"
+    try:
+        if words := shlex.split(script):
+            return words
+    except ValueError as error:
+        why = str(error)
+    raise ConfigError(
+        f"the script is no command: {why}", script, "give what you would type into a shell"
+    )
+
+
 def _run(command: list[str], name: str, table: Path, skip: int, count: int, program: str) -> None:
     from servemap.engines.ncu import ncu_argv
 
     argv = ncu_argv(command, kernel=name, log=str(table), program=program, skip=skip, count=count)
-    table.unlink(missing_ok=True)
+    if table.is_dir():
+        raise ConfigError("the table would be a folder", str(table), "name a file")
+    before = table.with_name(f"{table.name}.before")
+    had = table.is_file()
+    if had:
+        table.replace(before)
     try:
         code = subprocess.run(argv, check=False).returncode
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        said = (error.strerror if isinstance(error, OSError) else None) or error
         raise ConfigError(
-            f"ncu cannot be started: {error.strerror or error}",
+            f"ncu cannot be started: {said}",
             program,
             "install nsight-compute on the machine with the card, or name its path by --program",
         ) from error
+    finally:
+        wrote = table.is_file()
+        # An earlier table gives way to a new one only.
+        if had and wrote:
+            before.unlink()
+        elif had:
+            before.replace(table)
     # A table that is there is read, and what ncu refused stands in it too.
-    if not table.is_file():
+    if not wrote:
         raise ConfigError(
             f"ncu ended with {code} and wrote nothing",
             shlex.join(argv),

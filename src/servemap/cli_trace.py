@@ -47,11 +47,16 @@ def trace(
     ] = None,
 ) -> None:
     """Say where the time of a profiled capture goes: by class of work, gaps, steps, ranks."""
+    read = [*files, *(experts or ()), *([module_log] if module_log else [])]
     for written in filter(None, (out, timeline_out)):
-        if any(written.resolve() == file.resolve() for file in files):
+        if any(written.resolve() == file.resolve() for file in read):
             raise ConfigError(
-                "the analysis would overwrite a trace", str(written), "name another file"
+                "the analysis would overwrite a file it reads", str(written), "name another file"
             )
+    if timeline_out is not None and timeline_out.resolve() == out.resolve():
+        raise ConfigError(
+            "the timeline would overwrite the analysis", str(out), "name another file"
+        )
     # Loaded here, since all other commands would wait for it.
     from servemap.analysis.traces.analyse import analyse
     from servemap.analysis.traces.modules_text import modules_text

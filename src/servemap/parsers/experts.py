@@ -30,7 +30,11 @@ def expert_counts(paths: Sequence[Path]) -> Counts:
         ParseError: a file is no such record, or the files are not of one model.
     """
     whole: Counts | None = None
+    seen: set[Path] = set()
     for path in paths:
+        if path.resolve() in seen:
+            raise _refused("it was named twice, so its tokens would count twice", path)
+        seen.add(path.resolve())
         counts = _of_file(read_torch_file(path), path)
         if whole is not None and whole.shape != counts.shape:
             raise _refused(
@@ -76,7 +80,9 @@ def _of_records(records: list[Any], logical: Any, path: Path) -> Counts:
 def _checked(numbers: NDArray[Any], dimensions: int, path: Path) -> NDArray[Any]:
     if numbers.ndim != dimensions or numbers.dtype.kind not in "iu":
         raise _refused(f"its numbers are no whole ones in {dimensions} dimensions", path)
-    if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= 1 << 48):
+    if not numbers.size:
+        raise _refused("it holds no counts", path)
+    if int(numbers.min()) < 0 or int(numbers.max()) >= 1 << 48:
         raise _refused("its counts are negative or impossible", path)
     return numbers
 

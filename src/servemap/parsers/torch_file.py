@@ -6,7 +6,9 @@ are walked with `pickletools`, and only those that such data need are followed. 
 compared with a few that are known and are never looked up.
 """
 
+import lzma
 import pickletools
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -48,7 +50,7 @@ class _Damaged(Exception):
 
 _UNREADABLE = (
     _Damaged, zipfile.BadZipFile, zlib.error, ValueError, LookupError, TypeError, AttributeError,
-    RuntimeError, EOFError, OverflowError,
+    RuntimeError, EOFError, OverflowError, MemoryError, OSError, lzma.LZMAError, struct.error,
 )  # fmt: skip
 """What the libraries raise on damaged input."""
 
@@ -60,16 +62,16 @@ def read_torch_file(path: Path) -> Any:
         OSError: the file cannot be read.
         ParseError: it is no such file, is damaged, or holds something else than plain data.
     """
-    try:
-        with open(path, "rb", opener=regular) as file:
+    with open(path, "rb", opener=regular) as file:
+        try:
             return _read(file)
-    except _UNREADABLE as error:
-        said = str(error) if isinstance(error, _Damaged) else f"damaged ({error})"
-        raise ParseError(
-            f"the file cannot be read as plain data of torch.save: {said}",
-            str(path),
-            "name a file that SGLang's expert distribution recorder wrote",
-        ) from error
+        except _UNREADABLE as error:
+            said = str(error) if isinstance(error, _Damaged) else f"damaged ({error})"
+            raise ParseError(
+                f"the file cannot be read as plain data of torch.save: {said}",
+                str(path),
+                "name a file that SGLang's expert distribution recorder wrote",
+            ) from error
 
 
 def _read(file: IO[bytes]) -> Any:
@@ -79,7 +81,7 @@ def _read(file: IO[bytes]) -> Any:
             raise _Damaged("it has no data.pkl")
         folder = programs[0].removesuffix("data.pkl")
         orders = {one for one in archive.namelist() if one == f"{folder}byteorder"}
-        if orders and archive.read(f"{folder}byteorder").strip() != b"little":
+        if orders and _member(archive, f"{folder}byteorder", 100).strip() != b"little":
             raise _Damaged("its bytes are in big-endian order")
 
         def storage(key: str, kind: type[np.generic]) -> NDArray[Any]:

@@ -92,3 +92,39 @@ def test_no_ncu_and_half_a_question_are_in_words(tmp_path: Path) -> None:
         run(tmp_path / "k.csv", *words)
     with pytest.raises(ConfigError, match="belong together"):
         run(tmp_path / "k.csv", "--kernel", "k")
+
+
+@pytest.mark.parametrize("script", ["", "python 'repro.py"])
+def test_a_script_that_is_no_command_is_refused_in_words(tmp_path: Path, script: str) -> None:
+    with pytest.raises(ConfigError, match="the script is no command"):
+        run(tmp_path / "k.csv", "--script", script, "--kernel", "k")
+
+
+def test_an_earlier_table_stays_until_there_is_a_new_one(tmp_path: Path) -> None:
+    table, words = tmp_path / "k.csv", ["--script", "x", "--kernel", "k", "--program"]
+    table.write_text("earlier")
+    for program in (str(tmp_path / "no"), ncu(tmp_path, "", code=1)):
+        with pytest.raises(ConfigError):
+            run(table, *words, program)
+        assert table.read_text() == "earlier"
+    run(table, "--out", tmp_path / "k.json", *words, ncu(tmp_path, MADE.read_text()))
+    assert table.read_text() == MADE.read_text()
+    assert not list(tmp_path.glob("*.before"))
+
+
+def test_the_figures_never_overwrite_the_table(tmp_path: Path) -> None:
+    table = tmp_path / "k.csv"
+    table.write_text(MADE.read_text())
+    with pytest.raises(ConfigError, match="would overwrite the table"):
+        run(table, "--out", table)
+    with pytest.raises(ConfigError, match="would be a folder"):
+        run(tmp_path, "--script", "x", "--kernel", "k")
+    assert table.read_text() == MADE.read_text()
+
+
+def test_a_negative_time_is_missing(tmp_path: Path) -> None:
+    table, out = tmp_path / "k.csv", tmp_path / "k.json"
+    heads = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+    table.write_text(f'{heads}\n"0","k","gpu__time_duration.sum","nsecond","-5"\n')
+    run(table, "--out", out)
+    assert json.loads(out.read_text())["kernels"][0]["figures"]["duration_ns"] is None

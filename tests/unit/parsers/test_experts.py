@@ -81,7 +81,8 @@ COUNTS = np.array([[[0, 0, 0], [6, 0, 3]], [[0, 0, 0], [2, 1, 0]]], np.int32)
 def test_counts_of_the_mode_stat(save: Any) -> None:
     path = save({"rank": 0, "logical_count": Tensor(COUNTS), "average": 0.5, "none": None})
     assert expert_counts([path]).tolist() == [[0, 0, 0], [8, 1, 3]]
-    load = expert_load(expert_counts([path, path]))
+    other = save({"logical_count": Tensor(COUNTS)}, "other.pt")
+    load = expert_load(expert_counts([path, other]))
     assert load.experts == 3
     assert load.layers == [LayerLoad(1, 24, 2.0, 0, 0)]
 
@@ -107,6 +108,32 @@ def test_choices_alone_are_not_read(save: Any) -> None:
         expert_counts([path])
 
 
+def test_a_file_named_twice_is_not_counted_twice(save: Any, tmp_path: Path) -> None:
+    path = save({"logical_count": Tensor(COUNTS)})
+    (tmp_path / "link.pt").symlink_to(path)
+    for again in (path, tmp_path / "link.pt"):
+        with pytest.raises(ParseError, match="named twice"):
+            expert_counts([path, again])
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damage_of_the_zip_is_said_as_damage(save: Any, method: int) -> None:
+    path = save({"logical_count": Tensor(COUNTS)})
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    whole, refused = path.read_bytes(), 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+        try:
+            read_torch_file(path)
+        except ParseError:
+            refused += 1
+    assert refused > 0
+
+
 class Evil:
     def __reduce__(self) -> Any:
         return print, ("run",)
@@ -127,6 +154,8 @@ def test_odd_files_are_refused_in_words(save: Any, tmp_path: Path) -> None:
         (save({"logical_count": Tensor(COUNTS - 1)}, "d"), "negative"),
         (save({"logical_count": Tensor(COUNTS, "LongStorage")}, "e"), "larger than its storage"),
         (save([1], "f"), "neither"),
+        (save({"logical_count": Tensor(COUNTS[:0])}, "empty"), "no counts"),
+        (save({"logical_count": Tensor(COUNTS)}, "i", b"little" * 100), "byteorder is larger"),
     ):
         with pytest.raises(ParseError, match=why):
             expert_counts([path])
@@ -170,3 +199,15 @@ def test_the_question_is_answered_from_the_record(save: Any, tmp_path: Path) -> 
     [answer] = [one for one in found["questions"] if "expert" in one["question"]]
     assert answer["answered"] and "at most 2 times (layer 1, expert 0)" in answer["answer"]
     assert [one["name"] for one in answer["behind"]] == ["fused_moe_kernel"]
+
+
+def test_a_record_without_tokens_is_said(save: Any, tmp_path: Path) -> None:
+    trace = write(tmp_path / "t.json", [kernel("gemm", 0, 5)])
+    record, out = save({"logical_count": Tensor(COUNTS * 0)}), tmp_path / "a.json"
+    words = ["trace", str(trace), "--experts", str(record), "--out", str(out)]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0 and "busiest / mean" not in done.output
+    [answer] = [
+        one for one in json.loads(out.read_text())["questions"] if "expert" in one["question"]
+    ]
+    assert not answer["answered"] and "counts no token" in answer["answer"]

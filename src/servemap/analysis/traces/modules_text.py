@@ -19,6 +19,8 @@ def modules_text(log: ModuleLog) -> str:
         ]
         for one in log.modules
     ]
+    if not log.modules and not log.skipped:
+        return "modules by the model's own timers: no line of the log matches --module-lines"
     left = [f"left out: {count} lines, {why}" for why, count in log.skipped.items()]
     heads = ["phase", "module", "class", "total ms", "mean ms", "calls"]
     said = "modules by the model's own timers; one may lie within another, so totals do not add up"

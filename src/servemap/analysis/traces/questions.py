@@ -229,6 +229,8 @@ def _straggler(analysis: Analysis) -> Said:
 def _experts(analysis: Analysis) -> Said:
     if analysis.experts is not None and analysis.experts.layers:
         return say_load(analysis.experts), class_by_rank(analysis, "moe_experts")[1]
+    if analysis.experts is not None:
+        raise NoAnswerError("the record of experts counts no token")
     times, behind = class_by_rank(analysis, "moe_experts")
     if not times:
         raise NoAnswerError("no kernel of experts ran in this capture")

@@ -274,7 +274,7 @@ def _across(analysis: Analysis) -> str:
 
 
 def _experts(analysis: Analysis) -> str:
-    if analysis.experts is None:
+    if analysis.experts is None or not analysis.experts.layers:
         return ""
     rows = [
         [

@@ -64,8 +64,9 @@ def parse_ncu(text: str) -> Extract:
     `duration_ns`, `sm_percent`, `tensor_percent`, `memory_percent`, `dram_percent`,
     `dram_bytes_per_s`, `l1_hit_percent`, `l2_hit_percent`, `occupancy_achieved_percent`,
     `occupancy_theoretical_percent`, `registers_per_thread`, `shared_static_bytes`,
-    `shared_dynamic_bytes` (a block's), `waves_per_sm`, null where it was not collected; `stalls`:
-    {reason: cycles that a warp waited for each instruction that was issued}; and `metrics`:
+    `shared_dynamic_bytes` (a block's), `waves_per_sm`, null where it was not collected
+    or is negative; `stalls`: {reason: cycles that a warp waited for each instruction that was
+    issued}; and `metrics`:
     {name: {`value`, `unit`}} of all that is a number. Times are ns, sizes bytes, rates bytes/s,
     frequencies hz; other units as printed. Decimal prefixes: a Kbyte is 1000 bytes. `grouping`:
     what groups digits, seen from the whole text (`,` where nothing shows it). Means over launches
@@ -156,13 +157,14 @@ def _launch(facts: _Facts, metrics: list[_Metric], mark: str) -> dict[str, Any]:
         value = kept_number(text.partition(" (")[0], how, mark)
         if value is None:
             continue
+        possible = value >= 0
         own = how.suffix if how else None
         kept.setdefault(name, {"value": value, "unit": own or unit.strip() or None})
         figure = _figures().get((name, own if own in _SUFFIXES else None))
-        if figure is not None and figures[figure] is None:
+        if possible and figure is not None and figures[figure] is None:
             figures[figure] = value
         stall = _STALL.fullmatch(name)
-        if stall:
+        if possible and stall:
             stalls.setdefault((stall[1] or stall[2]).casefold().replace(" ", "_"), value)
     said = {key: facts.get(name) or None for name, key in _LAUNCH.items()}
     return {

@@ -16,6 +16,7 @@ _UNITS = {"s": 1e9, "ms": 1e6, "us": 1e3}
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,12})?(?:[eE][+-]?\d{1,2})?")
 _LONGEST_LINE = 4000
 _AGREE = 0.01
+_LONGEST_NS = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,9 @@ def read_modules(lines: Iterable[str], pattern: re.Pattern[str]) -> ModuleLog:
         mean, count = _time(groups, "mean"), _whole(groups.get("count"))
         if total is None:
             skipped["its total is no number"] += 1
+            continue
+        if total > _LONGEST_NS:
+            skipped["its total is impossible"] += 1
             continue
         if mean is not None and count and abs(mean * count - total) > _AGREE * total + mean:
             skipped["its total is not its mean times its count"] += 1

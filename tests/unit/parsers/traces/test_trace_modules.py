@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servemap.analysis.traces.modules_text import modules_text
 from servemap.model.errors import ConfigError
 from servemap.parsers.traces.modules import module_pattern, read_modules
 
@@ -75,3 +76,11 @@ def test_a_pattern_that_says_too_little_is_refused(pattern: str) -> None:
 @given(st.lists(st.text(), max_size=5))
 def test_any_line_is_read_or_left(lines: list[str]) -> None:
     assert read_modules(lines, module_pattern(r"(?P<module>.*)(?P<total_s>.+)")).modules is not None
+
+
+def test_impossible_totals_are_left_out_and_no_match_is_said() -> None:
+    pattern = module_pattern(r"(?P<module>\S+) (?P<total_ms>\S+)ms")
+    found = read_modules(["a 1e99ms", "b 2ms"], pattern)
+    assert [one.module for one in found.modules] == ["b"]
+    assert found.skipped == {"its total is impossible": 1}
+    assert "no line of the log matches" in modules_text(read_modules(["other"], pattern))
