@@ -347,7 +347,7 @@ node = SshNode(NodeSpec(**json.loads(sys.argv[1])))
 node.state_dir()
 print("connected", flush=True)
 try:
-    node.run(["sleep", "600"], timeout_s=240)
+    node.run(["sleep", "60"], timeout_s=240)
 except ConnectionLostError as error:
     print(json.dumps({"t_ns": time.time_ns(), "what": error.what, "where": error.where}))
 """
