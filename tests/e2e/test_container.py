@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +37,10 @@ from tests.e2e.kineto_server import install as install_vllm
 from tests.e2e.podman import IMAGE, Podman, host_mounts
 from tests.fakes import campaign
 from tests.parts import need
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 pytest.importorskip("xllamacpp", reason="the embedded engine is not installed: xllamacpp")
-
-WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +72,6 @@ def _nothing_left(podman: Podman) -> Iterator[None]:
         podman("rm", "-f", "-t", "0", one)
     assert left == []
     wait_for(lambda: not podman.helpers(), "the end of podman's helpers")
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"waited in vain for {what}")
 
 
 def free_port() -> int:

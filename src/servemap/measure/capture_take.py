@@ -14,8 +14,9 @@ from servemap.engines.registry import get_adapter
 from servemap.measure import capture_files as files
 from servemap.measure import capture_said as said
 from servemap.measure.capture_load import capture_spec
-from servemap.measure.client import END_S, MARGIN_S, Look, start_client, wait_client
-from servemap.measure.clocks import Measured, clock_records, read_clock
+from servemap.measure.capture_run import LOAD, load_folder, read_clocks, run_load
+from servemap.measure.client import Look
+from servemap.measure.clocks import clock_records
 from servemap.measure.ending import end_others
 from servemap.measure.profiled import profiled_context, profiled_name
 from servemap.measure.reasons import full_disks, server_down, server_down_for_sure
@@ -23,9 +24,7 @@ from servemap.model.attempts import read_json
 from servemap.model.errors import NodeError
 from servemap.model.replay import replayed
 from servemap.model.server_spec import ServerSpec
-from servemap.nodes.base import ProcessId
 from servemap.nodes.parallel import each
-from servemap.onnode.end_loads import mark
 from servemap.onnode.load_profile import ENOUGH_FILE
 from servemap.parsers.values import mapping
 from servemap.server.context import Context
@@ -35,7 +34,6 @@ from servemap.server.launch.ensure import ensure_server
 from servemap.server.launch.profiles import trace_folder
 from servemap.server.launch.ranks import REPLACED, standing
 from servemap.server.launch.served import Served
-from servemap.server.locks import controller_alive
 from servemap.server.patience import Patience
 from servemap.telemetry.clock import load_times
 
@@ -43,8 +41,6 @@ SETTLE_S = 120.0
 """How long traces are waited for after the load: those of many steps take a while to write."""
 
 PAUSE_S = 1.0
-LOAD = "load"
-"""The folder of the load's own files in that of the capture."""
 
 
 def take_capture(context: Context, variant: str, case: str, folder: Path) -> dict[str, Any]:
@@ -131,14 +127,14 @@ class _Capture:
         load_id = self.asked.name
         each(self.all_nodes, lambda node: end_others(self.context, node, load_id))
         each(self.nodes, self._clear)
-        before = self._clocks()
+        before = read_clocks(self.context, self.all_nodes, self.patience)
         early = self._load(served, load_id)
-        after = self._clocks()
+        after = read_clocks(self.context, self.all_nodes, self.patience)
         found = self._settled()
         trouble = self._server_reasons(served)
         trouble += self._bring(found)
         load_node = self.context.plan.load_node
-        self._bring_load(load_node, self._load_on(load_id))
+        self._bring_load(load_node, load_folder(self.context, self.folder, load_id))
         clock = clock_records(before, after, self.context.plan.head, self.folder / LOAD)
         client = read_json(self.folder / LOAD / "client.json") or {}
         reasons = [
@@ -187,11 +183,6 @@ class _Capture:
     def _above_traces(self, node_id: str) -> str:
         return str(Path(self._traces_on(node_id)).parent)
 
-    def _load_on(self, load_id: str) -> str:
-        node = self.context.plan.load_node
-        own = self.folder / (LOAD if self.context.nodes[node].here else f"{LOAD}-{load_id}")
-        return self.context.on_node(node, own)
-
     def _clear(self, node_id: str) -> None:
         node, folder = self.context.nodes[node_id], self._traces_on(node_id)
         clear = files.clear if self.server.container is None else files.empty
@@ -203,17 +194,10 @@ class _Capture:
         with suppress(NodeError):
             clear(self.context.nodes[node_id], self._traces_on(node_id))
 
-    def _clocks(self) -> dict[str, Measured]:
-        def read(name: str) -> Measured:
-            node = self.context.nodes[name]
-            return self.patience.insist(node, lambda: read_clock(node))
-
-        return each(self.all_nodes, read)
-
     def _load(self, served: Served, load_id: str) -> str | None:
         """Run the load; return why it was ended early, None where it ended by itself."""
         context, plan = self.context, self.context.plan
-        node, folder = context.nodes[plan.load_node], self._load_on(load_id)
+        folder = load_folder(context, self.folder, load_id)
         server, case = self.server, self.spec["case"]
         spec = capture_spec(
             case,
@@ -227,24 +211,8 @@ class _Capture:
             asked=self.asked,
             replay=replayed(plan.campaign, self.case),
         )
-        client = start_client(node, spec, folder, mark(load_id, context.workdir(node.name)))
-        deadline = time.monotonic() + case["case_timeout_s"] + MARGIN_S
-        try:
-            return wait_client(
-                node,
-                client,
-                deadline,
-                self._looker(served, f"{folder}/{ENOUGH_FILE}"),
-                lambda: controller_alive(context.run_dir),
-                self.patience,
-            )
-        finally:
-            self._end(client)
-
-    def _end(self, client: ProcessId) -> None:
-        node = self.context.nodes[self.context.plan.load_node]
-        if node.alive(client):
-            node.stop(client, END_S)
+        look = self._looker(served, f"{folder}/{ENOUGH_FILE}")
+        return run_load(context, spec, folder, case["case_timeout_s"], look, self.patience)
 
     def _looker(self, served: Served, enough: str) -> Callable[[], Look]:
         """Return what watches the server, and tells the client once the traces are whole."""

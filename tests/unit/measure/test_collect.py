@@ -315,9 +315,9 @@ def test_the_log_of_the_server_is_followed_on_the_head() -> None:
     chosen = chosen_collectors(of(**VLLM))
     assert "engine_log" in {one.name for one in chosen}
     assert "engine_log" not in {one.name for one in chosen_collectors(of())}
-    started = server_log(chosen, "/work", "boot-1")
-    assert started == "/work/server/boot-1.log"
-    assert server_log(chosen, "/work", None) is None, "of an attached server no log is known"
+    started = server_log(chosen, "/srv/run", "boot-1")
+    assert started == "/srv/run/server/boot-1.log"
+    assert server_log(chosen, "/srv/run", None) is None, "of an attached server no log is known"
     assert "engine_log" not in {one.name for one in runnable(chosen, None, None)}
     named = chosen_collectors(of(**VLLM, collectors={"engine_log": {"path": "/var/log/v.log"}}))
     assert server_log(named, "/work", None) == "/var/log/v.log"

@@ -12,7 +12,7 @@ def part(*ranks: int) -> Part:
         id="coll", kind="collective", sizes=["8K", "1G"], operations=["all_to_all"], timeout_s=30
     )
     places = tuple(
-        Place(f"n{n}", f"10.0.0.{n}", count, "/opt/python", f"/work/n{n}")
+        Place(f"n{n}", f"10.0.0.{n}", count, "/opt/python", f"/srv/n{n}")
         for n, count in enumerate(ranks)
     )
     return Part(spec, places, {}, 29500)
@@ -28,7 +28,7 @@ def test_each_node_joins_at_the_first_with_its_own_number() -> None:
         assert {"--nnodes=2", "--master-addr=10.0.0.0", "--master-port=29500"} <= {*command.argv}
         assert "--max-restarts=0" in command.argv
         (path,) = command.files
-        assert path == f"/work/n{rank}/torch_ranks.py"
+        assert path == f"/srv/n{rank}/torch_ranks.py"
         assert command.argv[-2] == path
     plan = json.loads(second.argv[-1])
     assert plan["sizes"] == [8192, 1 << 30]

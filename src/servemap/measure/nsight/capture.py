@@ -1,6 +1,5 @@
 """A capture by Nsight Systems: reports of all nodes over one window, with their databases."""
 
-import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -9,12 +8,13 @@ from typing import Any
 from servemap.engines import nsys
 from servemap.engines.nsys import MARK, Launch, Version
 from servemap.measure import capture_files as files
-from servemap.measure.client import END_S, MARGIN_S, Look, start_client, wait_client
-from servemap.measure.clocks import Measured, clock_records, read_clock
+from servemap.measure.capture_run import LOAD, load_folder, read_clocks, run_load
+from servemap.measure.client import Look
+from servemap.measure.clocks import Measured, clock_records
 from servemap.measure.ending import end_others
 from servemap.measure.nsight import session as steps
 from servemap.measure.nsight.installed import ASK_S, WORDS, NsysError, check
-from servemap.measure.nsight.load import LOAD, nsys_load
+from servemap.measure.nsight.load import nsys_load
 from servemap.measure.nsight.session import RankSession
 from servemap.measure.nsight.window import SECONDS, each_session, take_window, window_record
 from servemap.measure.profiled import profiled_name, start_for_captures
@@ -22,9 +22,7 @@ from servemap.measure.reasons import server_down, server_down_for_sure
 from servemap.model.attempts import read_json
 from servemap.model.canon import digest
 from servemap.model.errors import NodeError, ServemapError
-from servemap.nodes.base import Node, ProcessId
 from servemap.nodes.parallel import each
-from servemap.onnode.end_loads import mark
 from servemap.onnode.load_profile import BEGUN_FILE, ENOUGH_FILE
 from servemap.onnode.sources import SIMULATED
 from servemap.parsers.values import mapping, sequence
@@ -33,7 +31,6 @@ from servemap.server.context import Context
 from servemap.server.launch.commands import placements
 from servemap.server.launch.ensure import ensure_server
 from servemap.server.launch.served import Served
-from servemap.server.locks import controller_alive
 from servemap.server.patience import Patience
 
 FOLDER = "servemap-nsys"
@@ -99,17 +96,17 @@ class _Taking:
         plan, load_id = self.context.plan, uuid.uuid4().hex
         everywhere = list(dict.fromkeys([plan.head, *self.nodes, plan.load_node]))
         each(everywhere, lambda node: end_others(self.context, node, load_id))
-        before = self._clocks(everywhere)
+        before = read_clocks(self.context, everywhere, self.patience)
         early = self._load(served, load_id, sessions, before)
-        after = self._clocks(everywhere)
+        after = read_clocks(self.context, everywhere, self.patience)
         if all("stopped" in one.reached for one in sessions.values()):
             problems = each_session(sessions, _finish)
         each(self.nodes, lambda name: self._bring(name, sessions[name]))
         node, limit = self.context.nodes[plan.load_node], self.context.policy.max_fetch_bytes
-        load_folder, local = self._load_on(load_id), self.folder / LOAD
+        there, local = load_folder(self.context, self.folder, load_id), self.folder / LOAD
         if not node.here:
-            self.patience.insist(node, lambda: files.bring(node, load_folder, local, limit))
-            self.patience.insist(node, lambda: files.remove(node, [load_folder]))
+            self.patience.insist(node, lambda: files.bring(node, there, local, limit))
+            self.patience.insist(node, lambda: files.remove(node, [there]))
         client = read_json(local / "client.json") or {}
         down = server_down_for_sure(self.context, self.name, served, self.patience)
         reasons = [early, f"{down} during the capture" if down else None]
@@ -183,18 +180,6 @@ class _Taking:
             )
         return found
 
-    def _clocks(self, names: list[str]) -> dict[str, Measured]:
-        def read(name: str) -> Measured:
-            node = self.context.nodes[name]
-            return self.patience.insist(node, lambda: read_clock(node))
-
-        return each(names, read)
-
-    def _load_on(self, load_id: str) -> str:
-        node = self.context.plan.load_node
-        own = self.folder / (LOAD if self.context.nodes[node].here else f"{LOAD}-{load_id}")
-        return self.context.on_node(node, own)
-
     def _load(
         self,
         served: Served,
@@ -204,12 +189,10 @@ class _Taking:
     ) -> str | None:
         """Run the load, and the window in it; return why it was ended early, or None."""
         context, plan = self.context, self.context.plan
-        node, folder = context.nodes[plan.load_node], self._load_on(load_id)
+        node, folder = context.nodes[plan.load_node], load_folder(context, self.folder, load_id)
         spec = nsys_load(
             context, self.spec["case"], self.name, self.case, served, load_id, self.seconds
         )
-        client = start_client(node, spec, folder, mark(load_id, context.workdir(node.name)))
-        deadline = time.monotonic() + self.spec["case"]["case_timeout_s"] + MARGIN_S
         taken: list[bool] = []
 
         def look() -> Look:
@@ -223,17 +206,8 @@ class _Taking:
                 node.write_text(f"{folder}/{ENOUGH_FILE}", "whole\n")
             return Look()
 
-        try:
-            return wait_client(
-                node,
-                client,
-                deadline,
-                look,
-                lambda: controller_alive(context.run_dir),
-                self.patience,
-            )
-        finally:
-            _end(node, client)
+        timeout_s = self.spec["case"]["case_timeout_s"]
+        return run_load(context, spec, folder, timeout_s, look, self.patience)
 
     def _bring(self, node_id: str, one: RankSession) -> None:
         """Bring a node's report and database here, and leave nothing there."""
@@ -258,11 +232,6 @@ class _Taking:
 def _finish(one: RankSession) -> None:
     steps.collect(one)
     steps.export(one)
-
-
-def _end(node: Node, client: ProcessId) -> None:
-    if node.alive(client):
-        node.stop(client, END_S)
 
 
 def _versions(context: Context, variant: str, program: str) -> dict[str, dict[str, Any]]:

@@ -10,9 +10,6 @@ from servemap.model.replay import replayed
 from servemap.server.context import Context
 from servemap.server.launch.served import Served
 
-LOAD = "load"
-"""The folder of the load's own files in that of the capture."""
-
 _NOBODY = Profiler(
     start_with=lambda *_: {}, body=lambda _: {}, ranks=lambda _: 0, rank_of=lambda *_: None
 )
