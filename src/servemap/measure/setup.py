@@ -9,8 +9,8 @@ from servemap.measure.profiled import check_captures
 from servemap.model.check_reachable import check_reachable
 from servemap.model.check_times import check_times
 from servemap.model.checks import check, check_traces
-from servemap.model.curves import cases_of
 from servemap.model.errors import ConfigError
+from servemap.model.groups import cases_of
 from servemap.model.load import assemble, parse_campaign
 from servemap.model.plan import Plan
 from servemap.server.context import Context

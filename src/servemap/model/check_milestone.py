@@ -1,8 +1,8 @@
 """Rules for milestones: what could never be met is refused before anything is measured."""
 
 from servemap.model.campaign import Campaign
-from servemap.model.curves import cases_of, groups_of
 from servemap.model.errors import ConfigError
+from servemap.model.groups import cases_of, groups_of
 from servemap.model.phases import Milestone, PhaseSpec
 
 

@@ -15,9 +15,9 @@ from servemap.model.check_milestone import check_milestone
 from servemap.model.check_nodes import check_nodes, known
 from servemap.model.check_required import check_required
 from servemap.model.check_server import check_server
-from servemap.model.curves import cases_of, groups_of
 from servemap.model.errors import ConfigError
 from servemap.model.grids import variants_of
+from servemap.model.groups import cases_of, groups_of
 from servemap.model.replay import check_trace
 from servemap.model.resolve import changed_keys, variant_server
 from servemap.model.steps import covers

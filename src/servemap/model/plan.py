@@ -13,8 +13,8 @@ from servemap.model.calibration import streams
 from servemap.model.campaign import Campaign, Variant
 from servemap.model.canon import canonical_json
 from servemap.model.cases import CaseSpec
-from servemap.model.curves import cases_of, groups_of
 from servemap.model.grids import cells_of, variants_of
+from servemap.model.groups import cases_of, groups_of
 from servemap.model.order import CaseKey, JobKey, job_sequence, repeats_in_order
 from servemap.model.phases import CaptureSpec, PhaseSpec
 from servemap.model.resolve import resolved_baseline, resolved_case, resolved_server

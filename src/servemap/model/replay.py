@@ -10,8 +10,8 @@ from typing import Any
 from servemap.model.base import tokens
 from servemap.model.campaign import Campaign
 from servemap.model.cases import ReplayCase
-from servemap.model.curves import cases_of
 from servemap.model.errors import ConfigError
+from servemap.model.groups import cases_of
 from servemap.onnode.load_trace import Caps, Trace, least_s, read_trace, replay_stream
 from servemap.onnode.load_trace_rows import TraceError
 
