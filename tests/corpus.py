@@ -16,6 +16,8 @@ Check = Callable[[Any, list[Any]], None]
 
 # {file: kinds} of the samples whose values are tested, filled as the test modules are imported.
 TESTED: dict[str, list[str]] = {}
+# (file, kind, test) of the same samples: what docs/corpus.md counts.
+CHECKS: list[tuple[str, str, Callable[[], None]]] = []
 
 
 def read_sample(file: str) -> bytes:
@@ -63,6 +65,7 @@ def sample(file: str, kind: str) -> Callable[[Check], Callable[[], None]]:
 
         test.__name__ = check.__name__
         test.__doc__ = check.__doc__
+        CHECKS.append((file, kind, test))
         return test
 
     return decorate

@@ -17,7 +17,7 @@ ELSEWHERE = ("server_logs/", "kineto_traces/", "kineto_full/", "nsys/", "bench_r
 # A list of names, which is no exposition.
 NO_SCRAPE = ("server_metrics/006_vllm_families_v0260.txt",)
 # Kinds of which the corpus holds no sample; their made-up texts are the only ones.
-NO_SAMPLE = {"perftest", "ethtool", "cuda-bandwidth", "ncu"}
+NO_SAMPLE = {"perftest", "ethtool", "cuda-bandwidth", "ncu", "ibv-devinfo"}
 SAMPLES = [(file, kind) for file, kinds in TESTED.items() for kind in kinds]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from servemap.model.errors import ParseError
-from tests.corpus import extract, read_sample, sample
+from tests.corpus import extract, index, read_sample, sample
 
 
 def value(series, metric):
@@ -143,3 +143,74 @@ def test_lines_without_a_time(data, skipped):
         assert one["figures"]["running_req"] == 233 and one["figures"]["queue_req"] == 317
         assert one["figures"]["token_usage"] == 0.82
         assert one["figures"]["gen_throughput_tokens_per_s"] == 4594.01
+
+
+def as_the_index_says(data, file):
+    """Compare a run with all right values of its sample, `Mean TTFT (ms)=1.5; ...` in the index."""
+    (run,) = data["runs"]
+    for right in index()[file]["right_values"].split("; "):
+        name, _, figure = right.partition("=")
+        words, _, unit = name.partition(" (")
+        key = words.lower().replace(" ", "_")
+        suffix, factor = {"ms)": ("_s", 1000), "s)": ("_s", 1), "tok/s)": ("_tokens_per_s", 1)}.get(
+            unit, ("", 1)
+        )
+        assert run[key + suffix] == pytest.approx(float(figure) / factor, rel=1e-9), name
+
+
+@sample("bench_results/002_gpustack_qwen30b_910b.txt", "bench-result")
+def test_an_indented_result(data, skipped):
+    as_the_index_says(data, "bench_results/002_gpustack_qwen30b_910b.txt")
+
+
+@sample("bench_results/006_vllm_recipe_dsv32.txt", "bench-result")
+def test_a_result_in_a_recipe(data, skipped):
+    as_the_index_says(data, "bench_results/006_vllm_recipe_dsv32.txt")
+
+
+@sample("bench_results/007_sglang_cookbook_r1.txt", "bench-result")
+def test_a_result_with_e2e_latencies(data, skipped):
+    as_the_index_says(data, "bench_results/007_sglang_cookbook_r1.txt")
+
+
+@sample("bench_results/009_srt_slurm_doc.txt", "bench-result")
+def test_a_result_in_a_document(data, skipped):
+    as_the_index_says(data, "bench_results/009_srt_slurm_doc.txt")
+
+
+@sample("own/vllm_metrics_busy.txt", "engine-metrics")
+def test_a_scrape_under_load(data, skipped):
+    assert (data["engines"], skipped) == (["vllm"], [])
+    assert value(data["gauges"], "vllm:num_requests_running") == 2
+    assert value(data["gauges"], "vllm:num_requests_waiting") == 4
+
+
+@sample("own/llamacpp_metrics.txt", "engine-metrics")
+def test_a_scrape_of_llamacpp(data, skipped):
+    assert skipped == []
+    assert value(data["gauges"], "llamacpp:requests_processing") == 0
+    assert value(data["gauges"], "llamacpp:requests_deferred") == 0
+
+
+@sample("own/sglang_metrics.txt", "engine-metrics")
+def test_a_scrape_of_sglang(data, skipped):
+    assert (data["engines"], skipped) == (["sglang"], [])
+    assert value(data["gauges"], "sglang:num_running_reqs") == 0
+
+
+@sample("bench_results/012_sglang_jsonl_deepseek_inf.jsonl", "bench-result")
+def test_a_run_at_an_infinite_rate(data, skipped):
+    (run,) = data["runs"]
+    assert run["request_rate"] == "inf"
+    assert run["output_throughput"] == pytest.approx(12412.394, abs=1e-3)
+    assert run["median_ttft_s"] == pytest.approx(10.0141, abs=5e-5)
+
+
+@sample("bench_results/022_llmperf_bedrock_70b.json", "bench-result")
+def test_a_summary_of_llmperf(data, skipped):
+    as_the_index_says(data, "bench_results/022_llmperf_bedrock_70b.json")
+
+
+@sample("bench_results/033_srt_sa_bench_json_doc.json", "bench-result")
+def test_a_result_without_a_client_name(data, skipped):
+    assert data["runs"][0]["mean_ttft_s"] == pytest.approx(0.2453)

@@ -164,6 +164,15 @@ def test_time_grows_with_the_length_and_no_faster(kind, raw, how) -> None:
     assert min(ratios) <= 16 * 5, ratios
 
 
+def test_a_long_run_of_blanks_costs_nccl_tests_no_more_than_its_length():
+    raw = TEXTS["nccl-tests"][0]
+    ratios = []
+    while not ratios or (min(ratios) > 16 * 5 and len(ratios) < 5):
+        short, long = (raw + b" " * size + b"x\n" for size in (4_000, 16 * 4_000))
+        ratios.append(cpu_s("nccl-tests", long) / max(cpu_s("nccl-tests", short), 0.0002))
+    assert min(ratios) <= 16 * 5, ratios
+
+
 def prefixed(text: str, prefix: str) -> bytes:
     return "".join(f"{prefix}{line}" for line in text.splitlines(keepends=True)).encode()
 

@@ -119,3 +119,24 @@ def test_a_counter_that_stands_twice_is_said():
     found = extract("ethtool-statistics", b"NIC statistics:\n  pkts: 1\n  pkts: 2\n")
     assert found.data["blocks"][0]["counters"] == {"pkts": 1}
     assert [piece.line for piece in found.skipped] == [3]
+
+
+def test_ports_of_ibv_devinfo_have_a_rate_only_where_they_are_linked():
+    first, second = made("ibv-devinfo.txt", "ibv-devinfo")["devices"]
+    assert (first["name"], first["attributes"]["fw_ver"]) == ("mlx5_0", "16.2")
+    (port,) = first["ports"]
+    assert (port["state"], port["link_layer"]) == ("PORT_ACTIVE", "Ethernet")
+    assert (port["max_mtu_bytes"], port["active_mtu_bytes"]) == (4096, 1024)
+    assert port["rate_bits_per_s"] == 200 * 10**9
+    assert port["gids"][1] == {"index": 3, "gid": "::ffff:10.1.2.3", "type": "RoCE v2"}
+    (down,) = second["ports"]
+    assert (down["state"], down["physical_state"]) == ("PORT_DOWN", "DISABLED")
+    assert (down["rate_bits_per_s"], down["gids"]) == (None, [])
+
+
+def test_without_v_ibv_devinfo_has_no_rate_and_lists_of_capabilities_are_skipped():
+    raw = b"hca_id:\ta\n\trc_odp_caps:\n\t\tport:\t1\n\t\t\tstate:\t\tPORT_ACTIVE (4)\n"
+    data, skipped = extract("ibv-devinfo", raw)
+    (port,) = data["devices"][0]["ports"]
+    assert (port["physical_state"], port["rate_bits_per_s"], port["max_mtu_bytes"]) == (None,) * 3
+    assert [piece.line for piece in skipped] == [2]

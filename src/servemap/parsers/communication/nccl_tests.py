@@ -32,7 +32,7 @@ _PROGRAM = re.compile(
     r"|scatter|sendrecv)_perf(?![a-z_])"
 )
 _DEVICE = re.compile(
-    r"#?\s*Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?\s+Pid\s+(\d{1,10})\s+on\s+(\S{1,255})"
+    r"Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?\s+Pid\s+(\d{1,10})\s+on\s+(\S{1,255})"
     r"\s+device\s+(\d{1,4})\s+\[([\w:.]{1,40})\]\s+(\S.{0,200})"
 )
 _PARAMETER = re.compile(r"([A-Za-z_]+(?: iters)?):? (-?\d{1,20})(?!\S*:)(\((?:factor|bytes)\))?")
@@ -42,8 +42,8 @@ _PARAMETERS = {
     "agg iters": "aggregated_iterations",
 }  # fmt: skip
 _FAILURE = re.compile(r"Test (?:CUDA failure|NCCL failure|failure|timeout) .{1,300}")
-_OUT_OF_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,20})")
-_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S{1,40})(?:\s+(OK|FAILED))?")
+_OUT_OF_BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d{1,20})")
+_AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\S{1,40})(?:\s+(OK|FAILED))?")
 # Comments, of which a document may have dropped the mark, and the version line of rccl-tests.
 _REMARKS = ("#", "Using devices", "out-of-place", "(B)", "rccl-tests: Version")
 # A row is at most 13 + 2 x 8 cells of a few digits; longer text is something else.

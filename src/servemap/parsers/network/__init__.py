@@ -5,6 +5,7 @@ from servemap.parsers.network.ethtool import parse_ethtool, parse_ethtool_statis
 from servemap.parsers.network.gids import parse_show_gids
 from servemap.parsers.network.hca_counters import parse_hca_counters
 from servemap.parsers.network.ibstat import parse_ibstat
+from servemap.parsers.network.ibv_devinfo import parse_ibv_devinfo
 from servemap.parsers.network.rdma_statistic import parse_rdma_statistic
 
 KINDS: tuple[Kind, ...] = (
@@ -28,5 +29,11 @@ KINDS: tuple[Kind, ...] = (
         "rdma/stat.c of iproute2",
     ),
     Kind("ibstat", parse_ibstat, "ibstat", "infiniband-diags/ibstat.c of rdma-core"),
+    Kind(
+        "ibv-devinfo",
+        parse_ibv_devinfo,
+        "ibv_devinfo, ibv_devinfo -v",
+        "libibverbs/examples/devinfo.c of rdma-core",
+    ),
     Kind("show-gids", parse_show_gids, "show_gids", "recorded output of MLNX OFED's script"),
 )
