@@ -45,6 +45,16 @@ def links(facts: Mapping[str, Any]) -> list[Link | None]:
     return [_link(_LINK.search(block)) for block in _CARD.split(said)[1:]]
 
 
+def narrow(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return, in words, the cards of frozen nodes whose links have fewer lanes than they could."""
+    return [
+        f"{node} gpu{index} has {link.width} of {link.max_width} PCIe lanes"
+        for node, own in facts.items()
+        for index, link in enumerate(links(own))
+        if link is not None and link.width < link.max_width
+    ]
+
+
 def _link(found: re.Match[str] | None) -> Link | None:
     if found is None:
         return None

@@ -2,7 +2,8 @@
 
 import pytest
 
-from servemap.analysis.bounds.pcie import Link, links
+from servemap.analysis.bounds.pcie import Link, links, narrow
+from tests.corpus import read_sample
 
 
 def card(generation: int, width: int) -> str:
@@ -36,3 +37,13 @@ def test_bytes_of_a_direction(link, gb_s):
 
 def test_an_unknown_generation_has_no_bound():
     assert Link(9, 16, 16).bytes_per_s is None
+
+
+def test_fewer_lanes_than_the_card_has_are_named():
+    facts = {"a": said(card(5, 16), card(5, 8)), "b": said(card(5, 16)), "c": {}}
+    assert narrow(facts) == ["a gpu1 has 8 of 16 PCIe lanes"]
+
+
+def test_a_real_card():
+    real = read_sample("nvidia_smi/019_h100_mig_q_text.txt").decode()
+    assert links(said(real)) == [Link(5, 16, 16)]
