@@ -3,6 +3,7 @@
 from statistics import fmean
 from typing import Any
 
+from servemap.analysis.bounds.pcie import narrow
 from servemap.analysis.bounds.rows import Distance, distances
 from servemap.analysis.bounds.use import use_rows
 from servemap.parsers.values import mapping
@@ -62,6 +63,8 @@ def limits(run: Run) -> Section | None:
     if used:
         tables.append(_use_table(used))
         notes.append(_USE_NOTE)
+    if few := narrow(facts):
+        notes.append(f"Links with fewer lanes than the card has: {'; '.join(few)}.")
     if rails is not None:
         tables.append(rails)
         notes.append(RAILS_NOTE)

@@ -44,7 +44,9 @@ def card_bandwidth(name: str) -> Bandwidth:
     known = table("cards")
     found = known["cards"].get(name)
     if found is None:
-        raise NotKnownError(f"the card is not in the table: {name}"[:120])
+        raise NotKnownError(
+            f"the card is not in the table: {name[:60]}; declare memory_bandwidth_gb_s"
+        )
     return Bandwidth(found["gb_s"] * GB, f"{name}, {known['sources'][found['source']]}")
 
 

@@ -1,5 +1,6 @@
 """tables/hardware_use.csv: HCAs, power and memory of cards beside their limits, where measured."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from servemap.analysis.bounds.known import table
+from servemap.analysis.bounds.pcie import links
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import distribution
 from servemap.analysis.store import read_table
@@ -74,7 +76,7 @@ def _series(repeat: Repeat) -> dict[Series, list[float]]:
 
 
 def _limit(resource: Row, own: list[float], facts: Row, entity: str) -> _Limit:
-    if "limit" not in resource:
+    if "limit" not in resource and "frozen" not in resource:
         return _Limit(1.0, "the metric is a share")
     known = [value for value in own if value > 0]
     if known:
@@ -83,7 +85,21 @@ def _limit(resource: Row, own: list[float], facts: Row, entity: str) -> _Limit:
         bits = _frozen_rate(facts, entity)
         if bits is not None:
             return _Limit(bits * resource["factor"], "frozen rate of the port")
+    if resource.get("frozen") == "pcie":
+        return _pcie_limit(facts, entity)
     return _Limit(None, None)
+
+
+def _pcie_limit(facts: Row, entity: str) -> _Limit:
+    """Return what the link of a card named GPU0, gpu1 ... carries in a direction."""
+    found = re.fullmatch(r"gpu ?(\d+)", entity, re.IGNORECASE)
+    own = dict(enumerate(links(facts))).get(int(found[1])) if found else None
+    if own is None or own.bytes_per_s is None:
+        return _Limit(None, None)
+    source = f"frozen PCIe link: generation {own.generation}, {own.width} lanes"
+    if own.width < own.max_width:
+        source += f" of {own.max_width}: fewer than the card has"
+    return _Limit(own.bytes_per_s, source)
 
 
 def _frozen_rate(facts: Row, entity: str) -> int | None:

@@ -72,6 +72,22 @@ def test_power_against_its_limit_and_dram_as_a_share(tmp_path):
     assert (rows["DRAM active"]["mean_share"], rows["DRAM active"]["limit"]) == (0.25, 1.0)
 
 
+@pytest.mark.parametrize(("width", "said"), [(16, "16 lanes"), (8, "8 lanes of 16: fewer")])
+def test_pcie_against_the_frozen_link_of_its_card(tmp_path, width, said):
+    block = (
+        "GPU 00000000:0{}:00.0\n  PCIe Generation\n    Max : 4\n    Current : 1\n"
+        "  Link Width\n    Max : 16x\n    Current : {}x\n"
+    )
+    stdout = block.format(1, 4) + block.format(2, width)
+    frozen = {"head": {"accelerators": {"tools": {"nvidia-smi -q": {"stdout": stdout}}}}}
+    repeat = measured(tmp_path / "run", {("GPU1", "pcie_tx"): [1e9]})
+    (row,) = use_rows([repeat], frozen)
+    assert row["limit"] == pytest.approx(width * 16e9 / 8 * 128 / 130)
+    assert said in row["limit_source"]
+    (row,) = use_rows([repeat], {})
+    assert row["limit"] is None
+
+
 def test_what_lies_outside_the_segment_does_not_count(tmp_path):
     repeat = measured(tmp_path / "run", {("gpu0", "gpu_power"): [350.0]}, inside=False)
     assert use_rows([repeat], {}) == []
