@@ -1,12 +1,15 @@
 """What all tests share: no proxy, no state of other runs, parts that are checked by name."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
 from tests.parts import check_required
 
-# How long an example takes says something of the machine only.
-settings.register_profile("servemap", deadline=None)
+# How long an example takes says something of the machine only. CI tries the same examples each time:
+# a change fails for what it changed, and new examples are found where somebody looks.
+settings.register_profile("servemap", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("servemap")
 
 

@@ -57,8 +57,9 @@ def test_a_client_is_measured_and_its_summary_holds(project: Project, client: st
     meta, metrics = read(project, client, "meta.json"), read(project, client)
     assert meta["status"] == "ok", meta["reasons"]
     assert meta["counts"]["sent"] == PROMPTS
-    # vLLM's client loses a request to llama.cpp now and then, with a connection that was kept.
-    assert meta["counts"]["ok"] >= PROMPTS - 2
+    # llama.cpp closes a connection that was idle for a few seconds; a client that kept one for
+    # each of its streams since its warm-up loses as many requests when it uses them again.
+    assert meta["counts"]["ok"] >= PROMPTS - CASE["concurrency"]
     (check,) = [one for one in metrics["checks"] if one["name"] == "client_summary"]
     assert check["ok"] is True, check
     (segment,) = meta["segments"]

@@ -197,8 +197,12 @@ def start(
     running = Running(variant, fingerprint, boot_id, port, supervisor, time.time_ns())
     node.write_text(_path(workdir, "current.json"), json.dumps(asdict(running)))
     deadline = time.monotonic() + SUPERVISOR_START_S
-    while not supervisor_state(node, workdir, boot_id):
-        if time.monotonic() > deadline or not node.alive(supervisor):
+    while True:
+        # Asked before its state: one that ended may have written it in between.
+        waiting = node.alive(supervisor) and time.monotonic() <= deadline
+        if supervisor_state(node, workdir, boot_id):
+            return running
+        if not waiting:
             said = (node.read_text(supervisor_log) or "").strip()
             raise LaunchError(
                 f"the server's supervisor did not start it: {said[-300:] or 'it said nothing'}",
@@ -206,7 +210,6 @@ def start(
                 "see that the node has room for files and allows new processes",
             )
         time.sleep(0.01)
-    return running
 
 
 def stop(node: Node, workdir: str, running: Running, grace_s: float) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A server on two nodes: started in order, looked at whole, and ended on both."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ class Tracked(FakeNode):
         self.order = order
         self.cut = False
         self.refuses = False
+        self.on_alive: list[Callable[[], object]] = []
 
     def spawn(
         self,
@@ -62,6 +63,8 @@ class Tracked(FakeNode):
 
     def alive(self, process: ProcessId) -> bool:
         self._reach()
+        while self.on_alive:
+            self.on_alive.pop()()
         return super().alive(process)
 
     def stop(self, process: ProcessId, grace_s: float) -> bool:
@@ -155,6 +158,20 @@ def test_a_rank_that_does_not_start_ends_the_others(lab: Lab) -> None:
     assert standing(context, ["n1", "n2"]) == {}
     (boot,) = boots.read_boots(context.run_dir, "baseline")
     assert boot.status == "failed"
+
+
+def test_a_rank_that_ends_while_it_is_looked_for_says_why(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = lab.context()
+    monkeypatch.setattr(admit, "check_ready", lambda *args: Check("health", False, "HTTP 503"))
+    # The state of a server that ended at once comes between two looks at its supervisor.
+    lab.worker.on_spawn["supervise"] = lambda argv, pid: lab.worker.on_alive.append(
+        lambda: (lab.worker.supervise(argv, pid), lab.worker.server_dies(code=127))
+    )
+    launch.launch_variant(context, "baseline", 1, Path("launch.json"))
+    (reason,) = json.loads(Path("launch.json").read_text())["reasons"]
+    assert "the server exited with code 127 (node n2)" in reason
 
 
 def test_a_rank_that_dies_while_starting_cuts_the_wait_short(
