@@ -22,6 +22,8 @@ PYTHON = ROOT / ".vllm/venv/bin/python"
 CASE = "decode"
 REPEATS = 8
 FIGURES = ("agg_output_tps", "ttft_p50_ms", "tpot_p50_ms")
+LEAST_VALID = 3
+"""Repeats of each way of watching without which nothing can be said of the noise."""
 LIMIT_PCT = 1.0
 """What the usual collectors may cost, where the noise lets a change of it be seen."""
 
@@ -68,7 +70,15 @@ def measure(folder: Path) -> dict[str, Any]:
     return {
         "wall_s": round(call.wall_s, 1),
         "load_average": [*load, round(os.getloadavg()[0], 2)],
-        "verdicts": {one["case"] + f" r{one['repeat']}": one["verdict"] for one in rows},
+        "valid": {
+            watched: len(values(rows, watched_id(CASE, watched), "agg_output_tps"))
+            for watched in SUFFIXES
+        },
+        "invalid": {
+            one["case"] + f" r{one['repeat']}": one["reasons"]
+            for one in rows
+            if one["verdict"] != "valid"
+        },
         "collectors": sorted(
             {
                 name
@@ -99,8 +109,13 @@ def values(rows: list[dict[str, str]], case: str, figure: str) -> list[float]:
 
 
 def broken(figures: dict[str, Any]) -> list[str]:
-    """Return where the usual collectors cost more than the limit, beyond the noise."""
-    return [
+    """Return where the usual collectors cost more than the limit, or too little is valid."""
+    few = [
+        f"watching: {valid} of {REPEATS} repeats with `{watched}` are valid, needs {LEAST_VALID}"
+        for watched, valid in figures["valid"].items()
+        if valid < LEAST_VALID
+    ]
+    return few + [
         f"watching: {name} changes by {one['effect_pct']:.1f} %, limit {LIMIT_PCT} %"
         for name, one in figures["cost"]["usual"].items()
         if one and one["decision"] == "worse" and abs(one["effect_pct"]) > LIMIT_PCT

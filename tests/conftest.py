@@ -3,13 +3,18 @@
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.parts import check_required
 
-# How long an example takes says something of the machine only. CI tries the same examples each time:
-# a change fails for what it changed, and new examples are found where somebody looks.
-settings.register_profile("servemap", deadline=None, derandomize="CI" in os.environ)
+# How long an example takes says something of the machine only. CI tries the same examples each
+# time: a change fails for what it changed, and new examples are found where somebody looks.
+settings.register_profile(
+    "servemap",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
 settings.load_profile("servemap")
 
 
