@@ -1,6 +1,7 @@
 """What the vendors' tools said of a node's cards when its facts were frozen."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from servemap.model.errors import ParseError
@@ -15,8 +16,17 @@ def tool_text(facts: Mapping[str, Any], command: str) -> str:
 
 
 def tool_data(facts: Mapping[str, Any], command: str, kind: str) -> dict[str, Any]:
-    """Return what a command printed, parsed as `servemap parse KIND`; empty where it cannot be."""
+    """Return what a command printed, parsed as `servemap parse KIND`; empty where it cannot be.
+
+    It is shared: not to be changed.
+    """
+    return _parsed(kind, tool_text(facts, command))
+
+
+@lru_cache(maxsize=64)
+def _parsed(kind: str, said: str) -> dict[str, Any]:
+    """Every repeat of a run asks for the same texts, thousands of lines each."""
     try:
-        return mapping(parse(kind, tool_text(facts, command).encode()).data)
+        return mapping(parse(kind, said.encode()).data)
     except ParseError:
         return {}
