@@ -44,7 +44,8 @@ def limits(run: Run) -> Section | None:
     found = distances(run.valid, facts, run.bandwidth)
     used = use_rows(run.valid, facts)
     rails = rails_table(run)
-    if not found and not used and rails is None:
+    few = [*below_own(facts), *nvlink_missing(facts)]
+    if not found and not used and not few and rails is None:
         return None
     rows = []
     for case in run.cases:
@@ -62,13 +63,13 @@ def limits(run: Run) -> Section | None:
     if sources:
         notes.append(f"Memory bandwidth: {'; '.join(sources)}.")
     tables = [Table(_COLUMNS, rows, frozenset(_COLUMNS[2:]), groups=True)] if found else []
-    if used:
-        tables.append(_use_table(used))
+    if shown := [row for row in used if row["resource"] not in link_states()]:
+        tables.append(_use_table(shown))
         notes.append(_USE_NOTE)
     if sheets := sheets_of(facts):
         tables.append(sheets_table(sheets))
         notes.append(sheets_note(sheets))
-    if few := [*below_own(facts), *nvlink_missing(facts)]:
+    if few:
         notes.append(f"Links below what their device can do, as frozen: {'; '.join(few)}.")
     if slow := slow_links(used):
         notes.append(
@@ -84,8 +85,6 @@ def _use_table(used: list[dict[str, Any]]) -> Table:
     """Return the most used entity of each kind on each node, by its P95."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in used:
-        if row["resource"] in link_states():
-            continue
         key = tuple(str(row[name]) for name in ("case", "variant", "node", "resource"))
         groups.setdefault(key, []).append(row)
     rows = []

@@ -140,7 +140,7 @@ def test_a_link_that_never_reached_what_the_card_can_do_is_named(tmp_path):
     render(run, [PLAN])
     said = (run / "report.md").read_text().split("## Distance to the limit")[1].split("\n## ")[0]
     assert "stayed below what their card can do while cases ran: head gpu1: PCIe" in said
-    assert "| PCIe generation |" not in said
+    assert "Most used" not in said, "the state of a link is no use of it"
 
 
 def test_the_report_puts_cards_beside_their_sheets(tmp_path):
@@ -177,3 +177,14 @@ def test_the_report_names_the_most_used(tmp_path):
     assert "mlx5\\_1:1" in line
     assert "40.0 %" in line
     assert "mlx5\\_0:1" not in said.split("## Distance to the limit")[1].split("\n## ")[0]
+
+
+def test_a_link_that_was_frozen_low_is_named_where_nothing_else_has_a_limit(tmp_path):
+    run = tmp_path / "run"
+    frozen = answers({"nvidia-smi -q": queried(1, 4, 8, own=5)})
+    write_json(run / "freeze" / "head.json", {"schema": 1, "facts": frozen})
+    render(run, [PLAN])
+    said = (run / "report.md").read_text().split("## Distance to the limit")[1]
+    assert (
+        "head gpu0 has 8 of 16 PCIe lanes; head gpu0 can run at PCIe generation 4 of its 5" in said
+    )
