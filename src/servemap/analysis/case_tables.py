@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from servemap.analysis.hottest import keep_busiest
+from servemap.analysis.netdevs import plain_rails
 from servemap.analysis.references import Measured, measured
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.shares import balance_rows
@@ -113,7 +114,7 @@ def rows_of(repeat: Repeat) -> list[SeriesRow]:
     rows = series_rows(repeat)
     return [
         *keep_busiest(rows),
-        *balance_rows(rows),
+        *balance_rows(rows, plain_rails(repeat.meta)),
         *throughput_rows(repeat, bins_of(repeat)),
     ]
 

@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import Any, Callable, Dict, List
 
-from . import facts_engine, facts_host, facts_models, facts_software, facts_state
+from . import facts_engine, facts_host, facts_models, facts_pci, facts_software, facts_state
 
 
 def section(read: Callable[[], Any]) -> Any:
@@ -40,6 +40,7 @@ def facts(
         "memory": section(facts_host.memory),
         "numa": section(facts_host.numa),
         "nics": section(facts_host.nics),
+        "pci": section(facts_pci.pci),
         "python": section(facts_software.python),
         "accelerators": section(facts_software.cards),
         "containers": section(facts_software.containers),

@@ -157,7 +157,7 @@ def numa() -> Dict[str, Any]:
     return {"nodes": nodes}
 
 
-def _known(value: Optional[int]) -> Optional[int]:
+def sysfs_number(value: Optional[int]) -> Optional[int]:
     """Return a number of sysfs, where -1 stands for unknown, as a number or None."""
     return None if value == -1 else value
 
@@ -169,7 +169,7 @@ def _device(path: str) -> Dict[str, Any]:
     return {
         "driver": os.path.basename(os.path.realpath(driver)) if os.path.exists(driver) else None,
         "bus_address": os.path.basename(real) if os.path.exists(device) else None,
-        "numa_node": _known(read_int(os.path.join(device, "numa_node"))),
+        "numa_node": sysfs_number(read_int(os.path.join(device, "numa_node"))),
     }
 
 
@@ -195,7 +195,7 @@ def nics() -> Dict[str, Any]:
         reasons: Dict[str, str] = {}
         interfaces[name] = {
             "operstate": read_file(os.path.join(path, "operstate"), reasons),
-            "speed_mbit": _known(read_int(os.path.join(path, "speed"), reasons)),
+            "speed_mbit": sysfs_number(read_int(os.path.join(path, "speed"), reasons)),
             "mtu": read_int(os.path.join(path, "mtu"), reasons),
             "addresses": known.get("interfaces", {}).get(name),
             **_device(path),

@@ -14,10 +14,16 @@ CARD_TOOLS = (
     ("nvidia-smi", "-L"),
     ("nvidia-smi", "-q"),
     ("nvidia-smi", "topo", "-m"),
+    ("nvidia-smi", "nvlink", "-s"),
+    ("amd-smi", "static"),
     ("rocm-smi",),
     ("rocm-smi", "--showallinfo"),
+    ("ixsmi",),
     ("ixsmi", "-L"),
     ("ixsmi", "-q"),
+    ("npu-smi", "info"),
+    ("mx-smi",),
+    ("xpu-smi",),
     ("dcgmi", "discovery", "-l"),
 )
 # What changes while something runs on the cards.

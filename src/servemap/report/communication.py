@@ -1,5 +1,6 @@
 """Tables on communication baselines: pairs of cards, ranks and their places, busbw beside rails."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from servemap.analysis.communication.pairs import (
@@ -135,23 +136,31 @@ def _named(pairs: tuple[tuple[str, str], ...]) -> Cell:
 
 
 def ranks_table(run: Run) -> Table | None:
-    """Return where the ranks of collective baselines were, as NCCL and the facts say.
+    """Return where the ranks of collective baselines were, as NCCL or they and the facts say.
 
-    Parts with the same ranks are one; None where no log names any.
+    Parts with the same ranks are one; None where none are named.
     """
     facts = {node: mapping(record.get("facts")) for node, record in run.freezes.items()}
     rows: list[list[Cell]] = []
     for name, record in run.baselines.items():
         seen: list[Any] = []
         for part in map(mapping, sequence(record.get("results"))):
-            ranks = sequence(mapping(part.get("transport")).get("ranks"))
-            places = rank_places([mapping(one) for one in ranks], facts)
+            places = rank_places(_ranks(part), facts)
             if places and places not in seen:
                 seen.append(places)
                 label = _label(name, bool(record.get("simulated")))
                 rows += [[label, *_rank(place)] for place in places]
     columns = ["Baseline", "Node", "Rank", "GPU", "Bus", "NUMA node", "Network devices (NUMA)"]
     return Table(columns, rows, frozenset(columns[2:4]), "Ranks of baselines") if rows else None
+
+
+def _ranks(part: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the ranks that NCCL's log names, else those that said who they are."""
+    logged = sequence(mapping(part.get("transport")).get("ranks"))
+    if logged:
+        return [mapping(one) for one in logged]
+    told = map(mapping, sequence(part.get("ranks")))
+    return [{**one, "nics": list(filter(None, [one.get("interface")]))} for one in told]
 
 
 def _rank(place: dict[str, Any]) -> list[Cell]:

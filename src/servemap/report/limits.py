@@ -3,15 +3,17 @@
 from statistics import fmean
 from typing import Any
 
-from servemap.analysis.bounds.pcie import narrow
+from servemap.analysis.bounds.nvlink import nvlink_missing
+from servemap.analysis.bounds.pcie import below_own
 from servemap.analysis.bounds.rows import Distance, distances
-from servemap.analysis.bounds.use import use_rows
+from servemap.analysis.bounds.use import link_states, slow_links, use_rows
 from servemap.parsers.values import mapping
 from servemap.report.communication import RAILS_NOTE, rails_table
 from servemap.report.document import MISSING, Cell, Section, Table
 from servemap.report.numbers import percent, plain, size
 from servemap.report.reasons import reason_cell
 from servemap.report.run import Run
+from servemap.report.sheets import sheets_note, sheets_of, sheets_table
 
 _COLUMNS = [
     "Case",
@@ -30,8 +32,8 @@ _USE_COLUMNS = [
 ]
 _USE_NOTE = (
     "Hardware beside its limits: of each kind on each node the entity, in one valid repeat, that "
-    "came nearest to its limit by the P95; all of them: tables/hardware_use.csv. An HCA's rate is "
-    "of each direction."
+    "came nearest to its limit by the P95; all of them: tables/hardware_use.csv. Rates of HCAs, "
+    "interfaces and links are of each direction."
 )
 _ABOVE = "above the bound: an assumption does not hold"
 
@@ -42,7 +44,8 @@ def limits(run: Run) -> Section | None:
     found = distances(run.valid, facts, run.bandwidth)
     used = use_rows(run.valid, facts)
     rails = rails_table(run)
-    if not found and not used and rails is None:
+    few = [*below_own(facts), *nvlink_missing(facts)]
+    if not found and not used and not few and rails is None:
         return None
     rows = []
     for case in run.cases:
@@ -60,11 +63,18 @@ def limits(run: Run) -> Section | None:
     if sources:
         notes.append(f"Memory bandwidth: {'; '.join(sources)}.")
     tables = [Table(_COLUMNS, rows, frozenset(_COLUMNS[2:]), groups=True)] if found else []
-    if used:
-        tables.append(_use_table(used))
+    if shown := [row for row in used if row["resource"] not in link_states()]:
+        tables.append(_use_table(shown))
         notes.append(_USE_NOTE)
-    if few := narrow(facts):
-        notes.append(f"Links with fewer lanes than the card has: {'; '.join(few)}.")
+    if sheets := sheets_of(facts):
+        tables.append(sheets_table(sheets))
+        notes.append(sheets_note(sheets))
+    if few:
+        notes.append(f"Links below what their device can do, as frozen: {'; '.join(few)}.")
+    if slow := slow_links(used):
+        notes.append(
+            f"Links that stayed below what their card can do while cases ran: {'; '.join(slow)}."
+        )
     if rails is not None:
         tables.append(rails)
         notes.append(RAILS_NOTE)

@@ -205,3 +205,25 @@ def test_two_nodes_are_side_by_side(tmp_path):
     assert float(row["head.mean"]) == float(row["worker.mean"]) == pytest.approx(80.0)
     (busy,) = [r for r in rows if r["metric"] == "output_tok_s"]
     assert {busy["head.mean"], busy["worker.n"]} == {"-"}
+
+
+def test_plain_rails_have_their_balance_in_the_network_table(tmp_path):
+    run = tmp_path / "run"
+    rates = {"eth1": 3000, "eth2": 1000, "docker0": 9000}
+    samples = [
+        proc_line(k, net={name: [0] * 4 + [k * rate, k, 0, 0] for name, rate in rates.items()})
+        for k in range(8)
+    ]
+    rails = [{"netdev": "eth1", "hca": None}, {"netdev": "eth2", "hca": None}]
+    server = {"nodes": [{"id": "head", "rails": rails}]}
+    folder = build_repeat(run, telemetry={"proc": samples}, facts={"spec": {"server": server}})
+    derive_attempt(folder, {})
+    summed(run, {"case": "decode_c2"})
+    rows = read(run, "case_network_summary")
+    found = {(r["entity"], r["metric"]): float(r["mean"]) for r in rows
+             if r["metric"].endswith(("_share", "_balance"))}  # fmt: skip
+    assert found == {
+        ("eth1", "net_tx_share"): pytest.approx(0.75),
+        ("eth2", "net_tx_share"): pytest.approx(0.25),
+        ("rails", "net_tx_balance"): pytest.approx(1.5),
+    }

@@ -15,7 +15,14 @@ from agent_process import agent_argv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.onnode import facts_host, facts_models, facts_software, facts_state, probe
+from servemap.onnode import (
+    facts_host,
+    facts_models,
+    facts_pci,
+    facts_software,
+    facts_state,
+    probe,
+)
 from servemap.onnode.facts import section
 from tests.waiting import wait_for
 
@@ -415,3 +422,36 @@ def test_machine_without_any_of_it_is_described(monkeypatch: pytest.MonkeyPatch)
     nics = facts_host.nics()
     assert (nics["interfaces"], nics["rdma"]) == ({}, {})
     assert "ip is not on PATH" in nics["addresses_error"]
+
+
+def test_links_of_cards_and_network_devices_and_of_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files as in Documentation/ABI/testing/sysfs-bus-pci of Linux."""
+    whole = {
+        "class": "0x030200", "vendor": "0x10de", "device": "0x2330", "numa_node": "1",
+        "current_link_speed": "2.5 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe",
+        "current_link_width": "16", "max_link_width": "16",
+    }  # fmt: skip
+    function = {**whole, "class": "0x020000", "numa_node": "-1", "current_link_speed": "Unknown",
+                "current_link_width": "0", "max_link_width": "255"}  # fmt: skip
+    found = {"0000:17:00.0": whole, "0000:65:00.1": function, "0000:00:00.0": {"class": "0x060000"},
+             "0000:3b:00.0": {"class": "0x120000"}}  # fmt: skip
+    for address, files in found.items():
+        for name, content in files.items():
+            path = tmp_path / address / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content + "\n")
+    monkeypatch.setattr(facts_pci, "PCI_ROOT", str(tmp_path))
+    devices = facts_pci.pci()["devices"]
+    assert devices.keys() == {"0000:17:00.0", "0000:65:00.1", "0000:3b:00.0"}
+    assert devices["0000:17:00.0"] == {
+        "kind": "card", "vendor": "0x10de", "device": "0x2330", "numa_node": 1,
+        "speed": "2.5 GT/s PCIe", "max_speed": "32.0 GT/s PCIe", "width": 16, "max_width": 16,
+    }  # fmt: skip
+    function = devices["0000:65:00.1"]
+    assert (function["kind"], function["max_speed"]) == ("network", "32.0 GT/s PCIe")
+    assert [function[k] for k in ("numa_node", "speed", "width", "max_width")] == [None] * 4
+    assert set(devices["0000:3b:00.0"].values()) == {"card", None}
+    monkeypatch.setattr(facts_pci, "PCI_ROOT", str(tmp_path / "none"))
+    assert facts_pci.pci() == {"devices": {}}

@@ -8,6 +8,7 @@ import pytest
 from servemap.analysis.baselines import COLUMNS, baseline_rows, read_baselines
 from servemap.model.canon import write_json_atomic
 from servemap.report.baselines import baselines
+from servemap.report.communication import ranks_table
 from servemap.report.document import Section
 from servemap.report.markdown import to_markdown
 from servemap.report.render import build
@@ -148,3 +149,17 @@ def test_a_damaged_record_breaks_nothing(section, copy, broken: str) -> None:
         made["results"][0][broken] = ["x", 3, None]
     section(json.loads(json.dumps(made)))
     baseline_rows(read_baselines(run))
+
+
+def test_ranks_without_nccl_stand_with_their_interface_and_its_numa_node(copy) -> None:
+    run, rows = copy
+    ranks = [{"rank": n, "node": node, "interface": "eth0", "device": "cpu"}
+             for n, node in enumerate(["head", "worker"])]  # fmt: skip
+    write_json_atomic(run / "baselines/coll.json", record(part(ranks=ranks)))
+    nics = {"interfaces": {"eth0": {"numa_node": 1}}}
+    write_json_atomic(run / "freeze/head.json", {"schema": 1, "facts": {"nics": nics}})
+    table = ranks_table(read_run(run, rows))
+    assert [[one.text for one in cells] for cells in table.rows] == [
+        ["coll", "head", "0", "-", "-", "-", "eth0 (1)"],
+        ["coll", "worker", "1", "-", "-", "-", "eth0"],
+    ]

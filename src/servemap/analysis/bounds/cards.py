@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from servemap.analysis.bounds.known import NotKnownError, table
-from servemap.parsers.values import mapping, number, text
+from servemap.analysis.frozen_cards import frozen_cards
+from servemap.parsers.values import mapping, number
 
-_LISTED = re.compile(r"^GPU \d+: (?P<name>.+?) \(UUID: [^)]*\)\s*$", re.MULTILINE)
-_PART = re.compile(r"^\s+MIG ", re.MULTILINE)
 GB = 1e9
 
 
@@ -19,24 +18,43 @@ class Bandwidth(NamedTuple):
     source: str
 
 
+class Sheet(NamedTuple):
+    """What a card can do, of its vendor's sheet; a figure that has no source is None.
+
+    GB and GB/s are of 10^9 bytes, peaks in TFLOP/s without sparsity, `link_gb_s` is NVLink or xGMI
+    of the card together in one direction, `power_w` the board's power.
+    """
+
+    name: str
+    gb_s: float
+    memory_gb: float | None
+    bf16_tflops: float | None
+    fp8_tflops: float | None
+    link_gb_s: float | None
+    power_w: float | None
+    source: str
+    others: tuple[str, ...]
+
+
 def card_names(facts: Mapping[str, Any]) -> list[str]:
-    """Return the names of a node's cards from its frozen facts (`nvidia-smi -L`).
+    """Return the names of a node's cards, as the table spells them, from its frozen facts.
 
     Raises:
-        NotKnownError: the facts name none, or a card is partitioned.
+        NotKnownError: the facts name none, do not name one, or a card is partitioned.
     """
-    tools = mapping(mapping(facts.get("accelerators")).get("tools"))
-    said = text(mapping(tools.get("nvidia-smi -L")).get("stdout")) or ""
-    names = [found["name"] for found in _LISTED.finditer(said)]
-    if not names:
-        raise NotKnownError("the frozen facts name no card of NVIDIA's")
-    if _PART.search(said):
-        raise NotKnownError("a card is partitioned (MIG)")
+    cards = frozen_cards(facts)
+    if not cards:
+        raise NotKnownError("the frozen facts name no card")
+    names = [_spelled(card.name) for card in cards if card.name]
+    if len(names) < len(cards):
+        raise NotKnownError("the frozen facts do not name every card")
+    if partition := next((card.partition for card in cards if card.partition), None):
+        raise NotKnownError(f"a card is partitioned ({partition})")
     return names
 
 
-def card_bandwidth(name: str) -> Bandwidth:
-    """Return the memory bandwidth of a card by its name.
+def sheet(name: str) -> Sheet:
+    """Return the figures of a card by its name.
 
     Raises:
         NotKnownError: the table does not have it.
@@ -47,7 +65,29 @@ def card_bandwidth(name: str) -> Bandwidth:
         raise NotKnownError(
             f"the card is not in the table: {name[:60]}; declare memory_bandwidth_gb_s"
         )
-    return Bandwidth(found["gb_s"] * GB, f"{name}, {known['sources'][found['source']]}")
+    figures = {key: found.get(key) for key in Sheet._fields[1:-2]}
+    others = tuple(known["sources"][key] for key in found.get("others", []))
+    return Sheet(name, **figures, source=known["sources"][found["source"]], others=others)
+
+
+def card_bandwidth(name: str) -> Bandwidth:
+    """Return the memory bandwidth of a card by its name.
+
+    Raises:
+        NotKnownError: the table does not have it.
+    """
+    found = sheet(name)
+    return Bandwidth(found.gb_s * GB, f"{name}, {found.source}")
+
+
+def _spelled(name: str) -> str:
+    """Return a card's name as the table has it."""
+    known = table("cards")
+    if name not in known["cards"]:
+        for one in known["spellings"]:
+            if found := re.search(one["pattern"], name):
+                return found.expand(one["name"])
+    return name
 
 
 def rank_bandwidth(
@@ -97,4 +137,10 @@ def _of_node(
         raise NotKnownError(f"{node} has different cards: {', '.join(sorted(set(names)))}"[:160])
     if ranks > len(names):
         raise NotKnownError(f"{node} has {len(names)} cards for {ranks} ranks")
-    return card_bandwidth(names[0])
+    try:
+        return card_bandwidth(names[0])
+    except NotKnownError:
+        told = frozen_cards(facts[node])[0].memory_bytes_per_s
+        if told is None:
+            raise
+        return Bandwidth(told, f"{names[0]}, as amd-smi tells it")

@@ -1,19 +1,19 @@
-"""tables/hardware_use.csv: HCAs, power and memory of cards beside their limits, where measured."""
+"""tables/hardware_use.csv: network, links, power and memory of cards beside their limits."""
 
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from servemap.analysis.bounds.frozen_limits import Limit, frozen_limit
 from servemap.analysis.bounds.known import table
-from servemap.analysis.bounds.pcie import links
+from servemap.analysis.netdevs import plain_rails
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import distribution
 from servemap.analysis.store import read_table
-from servemap.parsers.network.link_rate import read_rate
-from servemap.parsers.values import mapping, text
+from servemap.parsers.values import mapping
 
 COLUMNS = (
     *("variant", "case", "repeat", "attempt", "verdict", "segment", "node", "entity", "resource"),
@@ -26,11 +26,7 @@ Row = dict[str, Any]
 Series = tuple[str, str, str, str, str]
 
 
-class _Limit(NamedTuple):
-    """The largest limit that held in a segment, in the metric's unit, and where it is from."""
-
-    value: float | None
-    source: str | None
+_SHARE = Limit(1.0, "the metric is a share")
 
 
 def use_rows(
@@ -42,17 +38,53 @@ def use_rows(
         repeats: planned repeats.
         facts: frozen facts by node.
     """
+
+    @cache
+    def frozen(kind: str, node: str, entity: str) -> Limit:
+        return frozen_limit(kind, mapping(facts.get(node)), entity)
+
     rows = []
     for repeat in repeats:
-        series = _series(repeat)
+        series, rails = _series(repeat), plain_rails(repeat.meta)
         for (segment, node, collector, entity, metric), values in series.items():
-            for resource in table("use")["resources"]:
-                if resource["metric"] == metric and values:
-                    key = (segment, node, collector, entity, resource.get("limit", ""))
-                    limit = _limit(resource, series.get(key, []), mapping(facts.get(node)), entity)
-                    place = {"segment": segment, "node": node, "entity": entity}
-                    rows.append(_row(repeat, place, resource, values, limit))
+            own = mapping(facts.get(node))
+            for resource in _resources(metric):
+                if not _has_limit(resource, entity, rails.get(node, ()), own):
+                    continue
+                key = (segment, node, collector, entity, resource.get("limit", ""))
+                limit = _sampled(resource, series.get(key, []))
+                if limit is None:
+                    limit = frozen(resource["frozen"], node, entity)
+                place = {"segment": segment, "node": node, "entity": entity}
+                rows.append(_row(repeat, place, resource, values, limit))
     return rows
+
+
+def slow_links(rows: Iterable[Row]) -> list[str]:
+    """Return, in words, the links of cards that stayed below what the card can do while measured.
+
+    A link counts by the best that it was in any of the rows, for an idle card lowers it.
+
+    Args:
+        rows: as `use_rows` returns them.
+    """
+    best: dict[tuple[str, str, str], Row] = {}
+    for row in rows:
+        key = (row["node"], row["entity"], row["resource"])
+        if row["resource"] not in link_states() or row["limit"] is None:
+            continue
+        if key not in best or row["max"] > best[key]["max"]:
+            best[key] = row
+    return [
+        f"{node} {entity}: {resource} {row['max']:g} of {row['limit']:g}"
+        for (node, entity, resource), row in best.items()
+        if row["max"] < row["limit"]
+    ]
+
+
+def link_states() -> set[str]:
+    """Return the resources that are the state of a link, not a use of it."""
+    return {one["resource"] for one in table("use")["resources"] if one.get("link")}
 
 
 def _series(repeat: Repeat) -> dict[Series, list[float]]:
@@ -75,44 +107,27 @@ def _series(repeat: Repeat) -> dict[Series, list[float]]:
     return result
 
 
-def _limit(resource: Row, own: list[float], facts: Row, entity: str) -> _Limit:
-    if "limit" not in resource and "frozen" not in resource:
-        return _Limit(1.0, "the metric is a share")
+def _resources(metric: str) -> list[Row]:
+    return [one for one in table("use")["resources"] if one["metric"] == metric]
+
+
+def _sampled(resource: Row, own: list[float]) -> Limit | None:
+    """Return the largest limit that held in a segment; None where the frozen facts are asked."""
     known = [value for value in own if value > 0]
     if known:
-        return _Limit(max(known) * resource["factor"], resource["limit"])
-    if resource.get("frozen") == "hca":
-        bits = _frozen_rate(facts, entity)
-        if bits is not None:
-            return _Limit(bits * resource["factor"], "frozen rate of the port")
-    if resource.get("frozen") == "pcie":
-        return _pcie_limit(facts, entity)
-    return _Limit(None, None)
+        return Limit(max(known) * resource["factor"], resource["limit"])
+    return None if "frozen" in resource else _SHARE
 
 
-def _pcie_limit(facts: Row, entity: str) -> _Limit:
-    """Return what the link of a card named GPU0, gpu1 ... carries in a direction."""
-    found = re.fullmatch(r"gpu ?(\d+)", entity, re.IGNORECASE)
-    own = dict(enumerate(links(facts))).get(int(found[1])) if found else None
-    if own is None or own.bytes_per_s is None:
-        return _Limit(None, None)
-    source = f"frozen PCIe link: generation {own.generation}, {own.width} lanes"
-    if own.width < own.max_width:
-        source += f" of {own.max_width}: fewer than the card has"
-    return _Limit(own.bytes_per_s, source)
+def _has_limit(resource: Row, entity: str, rails: Iterable[str], facts: Row) -> bool:
+    """Return whether an entity has a limit of that kind: of interfaces, rails and devices have."""
+    if resource.get("frozen") != "interface" or entity in rails:
+        return True
+    interfaces = mapping(mapping(facts.get("nics")).get("interfaces"))
+    return mapping(interfaces.get(entity)).get("bus_address") is not None
 
 
-def _frozen_rate(facts: Row, entity: str) -> int | None:
-    """Return the bits/s of a port named DEVICE:PORT, None where it is down or not in the facts."""
-    device, _, port = entity.partition(":")
-    found = mapping(mapping(mapping(facts.get("nics")).get("rdma")).get(device))
-    record = mapping(mapping(found.get("ports")).get(port))
-    active = (text(record.get("state")) or "").endswith("ACTIVE")
-    rate = text(record.get("rate"))
-    return read_rate(rate) if active and rate else None
-
-
-def _row(repeat: Repeat, place: Row, resource: Row, values: list[float], limit: _Limit) -> Row:
+def _row(repeat: Repeat, place: Row, resource: Row, values: list[float], limit: Limit) -> Row:
     figures = distribution(values) or {}
     points = {name: figures.get(name) for name in ("n", "mean", "p95", "max")}
     shares = {

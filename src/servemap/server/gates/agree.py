@@ -25,6 +25,7 @@ CARD_LINES = (
     "Driver Version",
     "CUDA Version",
     "Product Name",
+    "MARKET_NAME",
     "VBIOS Version",
     "Card Series",
     "Attached GPUs",

@@ -2,7 +2,8 @@
 
 import pytest
 
-from servemap.analysis.communication.ranks import pci_address, rank_places
+from servemap.analysis.communication.ranks import rank_places
+from servemap.analysis.frozen_cards import pci_address
 
 TOPOLOGY = (
     "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
@@ -51,3 +52,23 @@ def test_what_the_facts_do_not_say_is_missing() -> None:
     (place,) = rank_places([rank], FACTS)
     assert (place["gpu"], place["bus_id"], place["numa_node"]) == (0, "0000:65:00", None)
     assert rank_places([{**rank, "node": "n1", "bus_id": None}], FACTS)[0]["numa_node"] is None
+
+
+def test_the_kernels_numa_node_counts_where_it_is_known() -> None:
+    pci = {"devices": {"0000:65:00.0": {"kind": "card", "numa_node": 3}}}
+    rank = {"node": "n1", "rank": 0, "gpu": 0, "bus_id": "65000", "nics": []}
+    (place,) = rank_places([rank], {"n1": {**FACTS["n1"], "pci": pci}})
+    assert place["numa_node"] == 3
+
+
+def test_a_rank_on_a_card_of_amds_with_a_plain_interface() -> None:
+    rocm = "GPU[0]\t\t: PCI Bus: 0000:05:00.0\nGPU[1]\t\t: PCI Bus: 0000:26:00.0\n"
+    facts = {
+        "accelerators": {"tools": {"rocm-smi --showallinfo": {"stdout": rocm}}},
+        "pci": {"devices": {"0000:26:00.0": {"kind": "card", "numa_node": 1}}},
+        "nics": {"interfaces": {"eth0": {"numa_node": 0}}, "rdma": {}},
+    }
+    rank = {"node": "n1", "rank": 1, "gpu": 0, "bus_id": "26000", "nics": ["eth0"]}
+    (place,) = rank_places([rank], {"n1": facts})
+    assert (place["gpu"], place["numa_node"]) == (1, 1)
+    assert place["nics"] == [{"name": "eth0", "numa_node": 0}]

@@ -274,6 +274,15 @@ def test_recorded_card_tool() -> None:
     assert "attached gpus: 1 x 2 (n1), 1 x 1 (n2)" in evidence
 
 
+def test_cards_of_amds_by_their_name() -> None:
+    said = {"code": 0, "stdout": "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n"}
+
+    def change(facts: dict[str, Any], patches: dict[str, Any]) -> None:
+        facts["accelerators"]["tools"]["amd-smi static"] = said
+
+    assert "market_name: nothing (n1), 1 x AMD Instinct MI300X (n2)" in both(change).evidence
+
+
 LEAF = st.none() | st.integers() | st.sampled_from(["", "a: b", "ok"])
 KEYS = st.sampled_from(["files", "errors", "path", "name", "code", "stdout", "a"])
 JSON = LEAF | st.lists(LEAF, max_size=2) | st.dictionaries(KEYS, LEAF | st.lists(LEAF), max_size=3)
