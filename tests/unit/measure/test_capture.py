@@ -506,6 +506,23 @@ def test_the_plan_counts_the_starts_of_captures(node: Node) -> None:
     text = capture_table(planned_captures(context))
     assert "baseline" in text
     assert "done" in text
+    assert "torch, 6 steps  " in text
     llamacpp = vllm(node, engine="llamacpp", topology={})
     assert first_of_starts(planned_captures(llamacpp)) == []
     assert "not built on PyTorch" in capture_table(planned_captures(llamacpp))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"kind": "nsys"}, "nsys, 2 s, graphs by node"),
+        ({"kind": "nsys", "seconds": 0.5, "graphs": "graph"}, "nsys, 0.5 s, graphs by graph"),
+        ({"stage": "decode", "ranks": [0, 1]}, "torch, 6 steps of decode, ranks 0 1"),
+    ],
+)
+def test_the_plan_says_what_profile_is_asked_for(
+    node: Node, asked: dict[str, Any], said: str
+) -> None:
+    engine = "sglang" if "stage" in asked else "vllm"
+    planned = planned_captures(vllm(node, captures=asked, engine=engine))
+    assert {one.profile for one in planned} == {said}

@@ -16,7 +16,13 @@ from servemap.measure.nsight import session as steps
 from servemap.measure.nsight.installed import ASK_S, WORDS, NsysError, check
 from servemap.measure.nsight.load import nsys_load
 from servemap.measure.nsight.session import RankSession
-from servemap.measure.nsight.window import SECONDS, each_session, take_window, window_record
+from servemap.measure.nsight.window import (
+    GRAPHS,
+    SECONDS,
+    each_session,
+    take_window,
+    window_record,
+)
 from servemap.measure.profiled import profiled_name, start_for_captures
 from servemap.measure.reasons import server_down, server_down_for_sure
 from servemap.model.attempts import read_json
@@ -64,7 +70,7 @@ class _Taking:
             self.program,
             f"servemap-{plain.run}-{variant}-{digest(str(plain.run_dir.resolve()))[:8]}",
             nsys.traced(inside),
-            asked.get("graphs", "node"),
+            asked.get("graphs", GRAPHS),
         )
         self.launch = launch
         self.context = start_for_captures(plain, variant, {f"env.{MARK}": launch.mark()})

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from servemap.engines.nsys import Graphs
 from servemap.measure.clocks import Measured
 from servemap.measure.nsight.installed import NsysError
 from servemap.measure.nsight.session import RankSession, start, stop
@@ -12,6 +13,9 @@ from servemap.parsers.values import integer
 
 SECONDS = 2.0
 """How long is collected where no capture says it."""
+
+GRAPHS: Graphs = "node"
+"""How CUDA graphs are traced where no capture says it."""
 
 LEAD_S = 2.0
 """From the decision to the start: the farthest node must have heard of it by then."""
