@@ -205,3 +205,28 @@ def test_two_nodes_are_side_by_side(tmp_path):
     assert float(row["head.mean"]) == float(row["worker.mean"]) == pytest.approx(80.0)
     (busy,) = [r for r in rows if r["metric"] == "output_tok_s"]
     assert {busy["head.mean"], busy["worker.n"]} == {"-"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        ({"case_spec": {"watching": "none"}, "telemetry": {}}, "not watched"),
+        ({"telemetry": {}}, "no collector"),
+        ({"telemetry": {}, "status": "not_run"}, "not_run"),
+        ({}, "no collector"),
+    ],
+)
+def test_a_family_without_a_row_says_why(tmp_path, facts, state):
+    run = tmp_path / "run"
+    derive_attempt(build_repeat(run, **facts), {})
+    summed(run, {"case": "decode_c2"})
+    (row,) = read(run, "case_gpu_summary")
+    assert (row["collector"], row["mean"], row["state"]) == ("-", "-", state)
+
+
+def test_requests_that_were_not_sent_have_the_state_of_their_repeat(tmp_path):
+    run = tmp_path / "run"
+    derive_attempt(build_repeat(run, status="not_run", reasons=["no server"]), {})
+    summed(run, {"case": "decode_c2"})
+    (row,) = read(run, "case_throughput_summary")
+    assert row["state"] == "not_run"
