@@ -22,8 +22,8 @@ LEAST_SHARE = 0.05
 CAPTION = (
     "What changed most against the reference of each case, of each table one row, by the share of "
     "the largest mean that the metric has in this run: mean / P95 / max of each node, inside the "
-    "window. A series that the reference lacks has no change. All series: the named file in tables/, "
-    "with what each is held against; nodes side by side: tables/side_by_side.csv."
+    "window. A series that the reference lacks has no change. All series: the named file in "
+    "tables/, with what each is held against; nodes side by side: tables/side_by_side.csv."
 )
 
 

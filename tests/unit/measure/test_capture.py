@@ -117,7 +117,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 def vllm(node: Node, captures: dict[str, Any] | None = None, **server: Any) -> Context:
     spec = {"engine": "vllm", "port": 18999, "topology": {"tp": 2}, **server}
-    asked = {"num_steps": 6, **(captures or {})}
+    asked = {"num_steps": 6} if captures is None else captures
     phase = {
         "id": "phase1",
         "cases": [case["id"] for case in CASES],
@@ -517,7 +517,10 @@ def test_the_plan_counts_the_starts_of_captures(node: Node) -> None:
     [
         ({"kind": "nsys"}, "nsys, 2 s, graphs by node"),
         ({"kind": "nsys", "seconds": 0.5, "graphs": "graph"}, "nsys, 0.5 s, graphs by graph"),
-        ({"stage": "decode", "ranks": [0, 1]}, "torch, 6 steps of decode, ranks 0 1"),
+        (
+            {"num_steps": 6, "stage": "decode", "ranks": [0, 1]},
+            "torch, 6 steps of decode, ranks 0 1",
+        ),
     ],
 )
 def test_the_plan_says_what_profile_is_asked_for(

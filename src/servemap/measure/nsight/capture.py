@@ -20,6 +20,7 @@ from servemap.measure.nsight.window import (
     GRAPHS,
     SECONDS,
     each_session,
+    nothing_common,
     take_window,
     window_record,
 )
@@ -124,11 +125,13 @@ class _Taking:
         ]
         if not early and any("stopped" not in one.reached for one in sessions.values()):
             reasons.append("not all nodes collected")
+        window = window_record(sessions, before, plan.head)
+        reasons.append(nothing_common(window))
         return {
             "reasons": list(dict.fromkeys(str(reason) for reason in reasons if reason)),
             "seconds_asked": self.seconds,
             "ranks": len(self.nodes),
-            "window": window_record(sessions, before, plan.head),
+            "window": window,
             "nsys": {name: {**self._tool(name), **steps.record(sessions[name])}
                      for name in self.nodes},
             "traced": list(self.launch.traces),

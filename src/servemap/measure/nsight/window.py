@@ -101,3 +101,11 @@ def window_record(
         "error_ns": max(errors),
         "source": "nsys",
     }
+
+
+def nothing_common(window: Mapping[str, Any]) -> str | None:
+    """Return in words that a window is empty; None where it is not, or not known."""
+    start_ns, end_ns = window["start_ns"], window["end_ns"]
+    if start_ns is None or end_ns is None or start_ns < end_ns:
+        return None
+    return "the first node had ended when the last one began to collect: ask for more `seconds`"
