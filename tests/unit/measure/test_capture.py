@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from servemap.analysis.summary import summarize
 from servemap.cli_show import capture_table
-from servemap.measure import capture_files, capture_take
+from servemap.measure import capture_files, capture_run, capture_take
 from servemap.measure import case as measuring
 from servemap.measure.capture import run_capture
 from servemap.measure.capture_status import first_of_starts, planned_captures
@@ -110,7 +110,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(capture_take, "PAUSE_S", 0.0)
     monkeypatch.setattr(capture_take, "server_down", lambda *_: None)
-    monkeypatch.setattr(capture_take, "server_down_for_sure", lambda *_: None)
+    monkeypatch.setattr(capture_run, "server_down_for_sure", lambda *_: None)
     monkeypatch.setattr(capture_take, "ensure_server", lambda *_: SERVED)
     return Node()
 
@@ -447,10 +447,10 @@ def test_a_server_that_dies_in_a_capture_is_put_away_and_costs_no_case_its_own(
     context = vllm(node)
     ended: list[tuple[Any, ...]] = []
     rank = Running("baseline.profiled", "f", "boot-1", 1, ProcessId(1, 1, "b"), 1)
-    monkeypatch.setattr(capture_take, "server_down_for_sure", lambda *_: "killed by signal 9")
-    monkeypatch.setattr(capture_take, "standing", lambda *_: {"n1": rank})
-    monkeypatch.setattr(capture_take, "why_lost", lambda *_: ["its log says why"])
-    monkeypatch.setattr(capture_take, "finish", lambda *given: ended.append(given[1:]))
+    monkeypatch.setattr(capture_run, "server_down_for_sure", lambda *_: "killed by signal 9")
+    monkeypatch.setattr(capture_run, "standing", lambda *_: {"n1": rank})
+    monkeypatch.setattr(capture_run, "why_lost", lambda *_: ["its log says why"])
+    monkeypatch.setattr(capture_run, "finish", lambda *given: ended.append(given[1:]))
     node.traces = []
     record = taken(context)
     assert record["reasons"][:2] == ["killed by signal 9 during the capture", "its log says why"]

@@ -8,7 +8,7 @@ from typing import Any
 from servemap.engines import nsys
 from servemap.engines.nsys import MARK, Launch, Version
 from servemap.measure import capture_files as files
-from servemap.measure.capture_run import LOAD, load_folder, read_clocks, run_load
+from servemap.measure.capture_run import LOAD, load_folder, read_clocks, run_load, server_ended
 from servemap.measure.client import Look
 from servemap.measure.clocks import Measured, clock_records
 from servemap.measure.ending import end_others
@@ -25,7 +25,7 @@ from servemap.measure.nsight.window import (
     window_record,
 )
 from servemap.measure.profiled import profiled_name, start_for_captures
-from servemap.measure.reasons import server_down, server_down_for_sure
+from servemap.measure.reasons import server_down
 from servemap.model.attempts import read_json
 from servemap.model.canon import digest
 from servemap.model.errors import NodeError, ServemapError
@@ -98,8 +98,11 @@ class _Taking:
 
     def _taken(self, served: Served, sessions: dict[str, RankSession]) -> dict[str, Any]:
         problems = each_session(sessions, steps.see_launched)
-        for problem in problems:
-            raise problem
+        if problems:
+            first = problems[0]
+            ended = server_ended(self.context, self.name, served, self.patience)
+            what = "; ".join([*ended, first.what])
+            raise NsysError(first.state, what, first.where, first.remedy)
         plan, load_id = self.context.plan, uuid.uuid4().hex
         everywhere = list(dict.fromkeys([plan.head, *self.nodes, plan.load_node]))
         each(everywhere, lambda node: end_others(self.context, node, load_id))
@@ -115,8 +118,7 @@ class _Taking:
             self.patience.insist(node, lambda: files.bring(node, there, local, limit))
             self.patience.insist(node, lambda: files.remove(node, [there]))
         client = read_json(local / "client.json") or {}
-        down = server_down_for_sure(self.context, self.name, served, self.patience)
-        reasons = [early, f"{down} during the capture" if down else None]
+        reasons = [early, *server_ended(self.context, self.name, served, self.patience)]
         reasons += [] if client else ["the load client left no record"]
         reasons += [mapping(client.get("profile")).get("problem")]
         reasons += sequence(client.get("reasons"))
