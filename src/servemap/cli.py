@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from servemap import (
+    __version__,
     cli_curve,
     cli_diagnose,
     cli_kernel,
@@ -55,6 +56,23 @@ app.command("diagnose")(cli_diagnose.diagnose_logs)
 app.command()(cli_parse.parse)
 app.command()(cli_trace.trace)
 app.command()(cli_kernel.kernel)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"servemap {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Say the version.", callback=_say_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Map where an LLM serving cluster's time goes."""
+
 
 RunName = Annotated[
     str | None, typer.Argument(help="Name of a run below results/; the newest if absent.")

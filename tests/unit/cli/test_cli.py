@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from servemap import cli
+from servemap import __version__, cli
 from servemap.cli_noise import measured_cvs, noise_lines
 from servemap.cli_show import (
     baseline_table,
@@ -534,3 +534,8 @@ def test_status_names_the_load_that_a_dead_controller_left(servemap: Any, contex
         "`snakemake` takes it up again" in said
     )
     assert "the load client" not in servemap("status")[1]
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--version", "plan")])
+def test_it_says_its_version(servemap: Any, words: tuple[str, ...]) -> None:
+    assert servemap(*words) == (0, f"servemap {__version__}\n")
