@@ -23,12 +23,12 @@ def said(rows: list[Row]) -> list[str]:
         return []
     counts = Counter(row["comparison"] for row in rows)
     what = ", ".join(f"{name} {counts[name]}" for name in comparisons() if name in counts)
+    limit = percent(rows[0]["limit"])
     found = sum(not row["ok"] for row in rows)
-    outcome = f"{found} are slower by more" if found else "none is slower by more"
+    outcome = f"slower by more than {limit}: {found or 'none'}"
     return [
-        f"Beside the median of the others ({what} compared): {outcome} than "
-        f"{percent(rows[0]['limit'])} (limits.{LIMIT}). All: tables/baseline_spread.csv; what each "
-        "comparison tells: docs/verdicts.md."
+        f"Each beside the median of the others ({what}): {outcome} (limits.{LIMIT}). All: "
+        "tables/baseline_spread.csv; what each comparison tells: docs/verdicts.md."
     ]
 
 
