@@ -2,7 +2,13 @@
 
 from collections import Counter
 
-from servemap.analysis.communication.spread import LIMIT, Row, comparisons, spread_rows
+from servemap.analysis.communication.spread import (
+    LIMIT,
+    Row,
+    comparisons,
+    figure_text,
+    spread_rows,
+)
 from servemap.analysis.verdict import resolve_limits
 from servemap.parsers.values import mapping
 from servemap.report.document import Cell, Table, cell
@@ -41,7 +47,6 @@ def slower_table(rows: list[Row]) -> Table | None:
     cells = []
     for row in found:
         comparison = comparisons()[row["comparison"]]
-        figure = f"{row['figure']} {row['settings']}".strip()
         cells.append(
             [
                 Cell(row["baseline"], "simulated" if row["simulated"] else ""),
@@ -49,7 +54,7 @@ def slower_table(rows: list[Row]) -> Table | None:
                 Cell(percent(row["slower_by"])),
                 Cell(plain(row["bytes_per_s"] / _GB)),
                 Cell(plain(row["others_bytes_per_s"] / _GB)),
-                cell(figure),
+                cell(figure_text(row)),
                 cell(comparison.means),
                 cell(comparison.remedy),
             ]

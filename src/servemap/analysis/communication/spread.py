@@ -91,11 +91,16 @@ def slower(rows: Iterable[Row]) -> list[str]:
     """Return a sentence for each place that is slower than the limit allows."""
     return [
         f"baseline {row['baseline']}: {row['place']} is slower than the others by "
-        f"{row['slower_by']:.0%} ({row['figure']}; limit {row['limit']:.0%}): "
+        f"{row['slower_by']:.0%} ({figure_text(row)}; limit {row['limit']:.0%}): "
         f"{comparisons()[row['comparison']].means}"
         for row in rows
         if not row["ok"]
     ]
+
+
+def figure_text(row: Row) -> str:
+    """Return what a row compares, with the values of the sweep that it was measured with."""
+    return f"{row['figure']} {row['settings']}".strip()
 
 
 def _groups(record: Record) -> Iterator[Group]:

@@ -97,6 +97,14 @@ def test_nodes_are_compared_at_the_largest_size_and_like_with_like() -> None:
     assert rows[2]["slower_by"] == pytest.approx(1 - 100 / 195)
 
 
+def test_a_value_of_a_sweep_stands_beside_what_is_slower() -> None:
+    set_to = {"settings": {"NCCL_ALGO": "Tree"}}
+    parts = [part(["n1"], {1 << 20: 2.0}, **set_to), part(["n2"], {1 << 20: 1.0}, **set_to)]
+    (said,) = slower(rows_of(collective(*parts)))
+    assert "n2 is slower than the others by 50% (busbw of all_reduce of 1048576 bytes" in said
+    assert "NCCL_ALGO=Tree; limit 20%)" in said
+
+
 def test_a_rank_that_has_its_result_late_is_named_with_its_node() -> None:
     ranks = [{"rank": 0, "node": "n1"}, {"rank": 1, "node": "n1"}, {"rank": 2, "node": "n2"}]
     one = part(["n1", "n2"], {1 << 20: 1.0}, ranks=ranks)
