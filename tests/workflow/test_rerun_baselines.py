@@ -195,7 +195,8 @@ def test_a_killed_baseline_resumes_and_what_it_had_started_is_ended_first(
     shutil.rmtree(copied.results / "baselines")
     campaign = copied.campaign()
     with_changed(programs=put_programs(copied.folder / "held"))(campaign)
-    campaign["policy"]["max_attempts"] = 1
+    # However slow the machine is, the watchdog does not end it before the next command does.
+    campaign["policy"] |= {"max_attempts": 1, "lease_ttl_s": 600}
     copied.write_campaign(campaign)
     hold, running = copied.folder / "held/hold", copied.folder / "held/running"
     hold.touch()
