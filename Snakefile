@@ -72,6 +72,7 @@ rule gate:
         spec=summary_spec,
         baselines=PLAN.items().baselines,
         milestones=milestone_spec(),
+        limits=limits_spec,
     script:
         "workflow/scripts/gate.py"
 

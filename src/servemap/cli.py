@@ -19,7 +19,7 @@ from servemap import (
     cli_show,
     cli_trace,
 )
-from servemap.analysis.gate import baseline_failures, failures, said
+from servemap.analysis.gate import baseline_failures, failures, said, slower_places
 from servemap.analysis.milestone import write_milestones
 from servemap.analysis.summary import summarize
 from servemap.analysis.table import result_table
@@ -248,7 +248,7 @@ def report(
     plan = run_context(folder).plan
     rows = plan.rows()
     if not partial:
-        summarize(folder, rows)
+        summarize(folder, rows, plan.campaign.limits.model_dump())
     render(folder, rows, partial=partial, milestones=plan.milestones())
     name = "partial.html" if partial else "index.html"
     print(f"report: {folder / 'report' / name}")
@@ -288,7 +288,8 @@ def gate(run: RunName = None) -> None:
     ]
     strict, others = missed(folder, plan.rows())
     problems += strict
-    for line in said(problems, others):
+    uneven = slower_places(folder, plan.campaign.limits.model_dump())
+    for line in said(problems, [*others, *uneven]):
         print(line)
     if problems:
         raise typer.Exit(1)

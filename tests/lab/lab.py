@@ -200,12 +200,12 @@ class Lab:
         """Put a node's cable back."""
         self.controller_exec(["ip", "link", "set", f"to-{node}", "up"], check=True)
 
-    def shape(self, rate: str) -> None:
-        """Limit what each node receives, and so what the others send it, to a rate such as 1gbit.
+    def shape(self, rate: str, *nodes: str) -> None:
+        """Limit what nodes (all if none is named) receive to a rate such as 1gbit.
 
         The bucket is smaller than one millisecond of 1 Gbit/s; `tc` counts whole Ethernet frames.
         """
-        for node in self.machines:
+        for node in nodes or self.machines:
             argv = ["tc", "qdisc", "replace", "dev", f"to-{node}", "root", "tbf"]
             self.controller_exec(
                 [*argv, "rate", rate, "burst", "96kb", "latency", "20ms"], check=True

@@ -115,6 +115,10 @@ def summary_spec(wildcards):
     return canonical_json(PLAN.rows())
 
 
+def limits_spec(wildcards):
+    return canonical_json(PLAN.campaign.limits.model_dump())
+
+
 def milestone_spec(*phases):
     """Return what the milestones of some phases (all if none is named) ask for, as JSON."""
     return canonical_json(PLAN.milestones(*phases))

@@ -20,6 +20,7 @@ rule summary:
         "../envs/controller.yaml"
     params:
         spec=summary_spec,
+        limits=limits_spec,
         code=code_digest("servemap.analysis.summary"),
     script:
         "../scripts/summary.py"

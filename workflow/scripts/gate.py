@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from servemap.analysis.gate import baseline_failures, failures, said
+from servemap.analysis.gate import baseline_failures, failures, said, slower_places
 from servemap.analysis.milestone import write_milestones
 from servemap.analysis.targets import missed
 from servemap.scripting import rule_script, say
@@ -18,7 +18,8 @@ if __name__ == "__main__":
         milestones = write_milestones(folder, json.loads(snakemake.params.milestones))
         strict, others = missed(folder, rows)
         problems = [*baselines, *repeats, *milestones, *strict]
-        for line in said(problems, others):
+        uneven = slower_places(folder, json.loads(snakemake.params.limits))
+        for line in said(problems, [*others, *uneven]):
             say(line)
         say(f"gate: {len(rows) - len(repeats)} of {len(rows)} repeats are valid")
         if baselines:

@@ -9,4 +9,5 @@ from servemap.scripting import rule_script
 if __name__ == "__main__":
     with rule_script(Path(snakemake.log[0])):
         rows = json.loads(snakemake.params.spec)
-        summarize(Path(snakemake.output.csv).parent, rows)
+        limits = json.loads(snakemake.params.limits)
+        summarize(Path(snakemake.output.csv).parent, rows, limits)

@@ -1,10 +1,13 @@
 """The campaign's verdict for people and CI: which planned repeats are not valid, and why."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from servemap.analysis.baselines import read_baselines
+from servemap.analysis.communication.spread import slower, spread_rows
 from servemap.analysis.repeats import say_unrecorded
+from servemap.analysis.verdict import resolve_limits
 from servemap.model.attempts import intact, read_json, read_records
 from servemap.model.errors import parts
 
@@ -52,6 +55,16 @@ def baseline_failures(folder: Path, names: Iterable[str]) -> list[str]:
         elif record.get("status") != "ok":
             found.append(f"baseline {name}: {record.get('status')}: {_reasons(record)}")
     return found
+
+
+def slower_places(folder: Path, limits: Mapping[str, float]) -> list[str]:
+    """Return one line for each place of a run's baselines that is slower than the others.
+
+    Args:
+        folder: the run's folder.
+        limits: of the campaign, over the defaults of limits.yaml.
+    """
+    return slower(spread_rows(read_baselines(folder), resolve_limits(limits)))
 
 
 def _problem(

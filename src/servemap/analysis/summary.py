@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from servemap.analysis.bounds.use import use_rows
 from servemap.analysis.case_tables import telemetry_tables
 from servemap.analysis.communication.rails import COLUMNS as RAIL_COLUMNS
 from servemap.analysis.communication.rails import rail_rows
+from servemap.analysis.communication.spread import COLUMNS as SPREAD_COLUMNS
+from servemap.analysis.communication.spread import spread_rows
 from servemap.analysis.compare import compared_variants
 from servemap.analysis.metrics import pick
 from servemap.analysis.noise import bootstrap_mean
@@ -36,6 +38,7 @@ from servemap.analysis.percentiles import POINT_COLUMNS, percentile_rows
 from servemap.analysis.repeats import SCHEMA, Repeat, read_repeat
 from servemap.analysis.targets import COLUMNS as TARGET_COLUMNS
 from servemap.analysis.targets import judge, target_rows
+from servemap.analysis.verdict import resolve_limits
 from servemap.model.canon import write_json_atomic, write_text_atomic
 from servemap.parsers.values import integer, mapping, text
 
@@ -136,12 +139,15 @@ GROUP = ("run", "variant", "case", "lengths", "isl", "osl")
 Row = dict[str, Any]
 
 
-def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
+def summarize(
+    run_dir: Path, plan_rows: Sequence[dict[str, Any]], limits: Mapping[str, float] | None = None
+) -> list[Row]:
     """Write the summary files of a run and return the summary's rows.
 
     Args:
         run_dir: results/RUN.
         plan_rows: what was planned, as {variant, case, repeat}; what is not there is `not_run`.
+        limits: of the campaign, over the defaults of limits.yaml.
     """
     repeats = [read_repeat(run_dir, row) for row in plan_rows]
     rows = [summary_row(run_dir.name, repeat) for repeat in repeats]
@@ -168,8 +174,8 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     write_text_atomic(run_dir / "tables" / "targets.csv", targets)
     facts = read_facts(run_dir)
     found = distances(repeats, facts, declared_bandwidth(plan_rows))
-    limits = to_csv(LIMIT_COLUMNS, limit_rows(found))
-    write_text_atomic(run_dir / "tables" / "limits.csv", limits)
+    bounds = to_csv(LIMIT_COLUMNS, limit_rows(found))
+    write_text_atomic(run_dir / "tables" / "limits.csv", bounds)
     used = to_csv(USE_COLUMNS, use_rows(repeats, facts))
     write_text_atomic(run_dir / "tables" / "hardware_use.csv", used)
     baselines = read_baselines(run_dir)
@@ -178,6 +184,8 @@ def summarize(run_dir: Path, plan_rows: Sequence[dict[str, Any]]) -> list[Row]:
     )
     rails = to_csv(RAIL_COLUMNS, rail_rows(baselines, facts))
     write_text_atomic(run_dir / "tables" / "baseline_limits.csv", rails)
+    spread = to_csv(SPREAD_COLUMNS, spread_rows(baselines, resolve_limits(limits or {})))
+    write_text_atomic(run_dir / "tables" / "baseline_spread.csv", spread)
     points = to_csv(POINT_COLUMNS, percentile_rows(repeats))
     write_text_atomic(run_dir / "tables" / "percentiles.csv", points)
     comparable = {str(row["variant"]): row.get("compared_with") or () for row in plan_rows}

@@ -5,7 +5,7 @@ measurement with a failed check is kept as evidence and never plotted or average
 themselves are in `checks/`; `checks.yaml` says of each what it asks and what it protects.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
@@ -33,7 +33,7 @@ def default_limits() -> dict[str, float]:
     return {name: float(value) for name, value in content["limits"].items()}
 
 
-def resolve_limits(overrides: dict[str, float]) -> dict[str, float]:
+def resolve_limits(overrides: Mapping[str, float]) -> dict[str, float]:
     """Return the defaults with `overrides` laid over them; ConfigError on an unknown name."""
     limits = dict(default_limits())
     for name, value in overrides.items():

@@ -6,6 +6,7 @@
 from pathlib import Path
 
 from servemap.analysis.check_table import check_texts
+from servemap.analysis.communication.spread import LIMIT, comparisons
 from servemap.analysis.verdict import default_limits
 from servemap.model.canon import write_text_atomic
 
@@ -36,6 +37,16 @@ are never valid, even under limits that were raised later.
 
 """
 
+_BASELINES = """\
+## Baselines: slower than the others
+
+Generated from `src/servemap/analysis/communication/spread.yaml`. What is alike in a baseline is
+compared, each with the median of the others of its group; what is below that by more than
+`slower_share` ({limit:g}) is named in the report and by `servemap gate`, which does not fail
+for it. Every comparison is a row of `tables/baseline_spread.csv`.
+
+"""
+
 
 def page_text() -> str:
     """Return the page."""
@@ -48,6 +59,13 @@ def page_text() -> str:
         known = ", ".join(f"`{name}` {limits[name]:g}" for name in check.limits) or "–"
         cells = [f"`{check.name}`", check.asks, known, check.protects, check.not_applicable]
         lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", *_BASELINES.format(limit=limits[LIMIT]).splitlines()]
+    lines += [
+        "| comparison | what is compared | what a slower one means | look at |",
+        "|---|---|---|---|",
+    ]
+    for one in comparisons().values():
+        lines.append(f"| `{one.name}` | {one.compares} | {one.means} | {one.remedy} |")
     return _HEAD + "\n".join(lines) + "\n"
 
 

@@ -102,6 +102,7 @@ class Limits(Chosen):
     preempted_share: NotNegative | None = None
     drifted_facts: NotNegative | None = None
     clock_error_share: NotNegative | None = None
+    slower_share: NotNegative | None = None
 
 
 class Campaign(Model):

@@ -4,6 +4,7 @@ from typing import Any
 
 from servemap.analysis.baselines import settings_text
 from servemap.parsers.values import integer, mapping, number, sequence, text
+from servemap.report import spread
 from servemap.report.document import Cell, Plot, Section, Table, cell
 from servemap.report.figure import colour_of, grid, line_of, safe, suffix_of
 from servemap.report.numbers import bit_rate, moment, plain, size
@@ -22,11 +23,12 @@ def baselines(run: Run) -> Section:
         none = f"Planned, not measured so far: {', '.join(names)}." if names else ""
         none = none or "No baseline was planned or measured."
         return Section("baselines", "Communication baselines", [none])
-    tables = [_pairs(run), _parts(run), *_sizes(run)]
+    compared = spread.compared(run)
+    tables = [_pairs(run), spread.slower_table(compared), _parts(run), *_sizes(run)]
     return Section(
         "baselines",
         "Communication baselines",
-        _reused(run),
+        [*_reused(run), *spread.said(compared)],
         tables=[table for table in tables if table is not None],
         plots=_plots(run),
     )

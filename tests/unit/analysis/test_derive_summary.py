@@ -138,6 +138,7 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
     names = sorted(p.name for p in (run / "tables").iterdir())
     assert names == [
         "baseline_limits.csv",
+        "baseline_spread.csv",
         "baselines.csv",
         *sorted(f"case_{family}_summary.csv" for family in table_families()),
         "hardware_use.csv",

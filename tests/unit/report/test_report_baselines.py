@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from servemap.analysis.baselines import COLUMNS, baseline_rows, read_baselines
+from servemap.analysis.gate import slower_places
 from servemap.model.canon import write_json_atomic
 from servemap.report.baselines import baselines
 from servemap.report.communication import ranks_table
@@ -99,6 +100,49 @@ def test_what_was_simulated_or_taken_from_another_run_says_so_everywhere(section
     assert found.tables[2].caption.endswith("simulated")
     assert found.plots[0].figure["layout"]["annotations"][0]["text"] == "coll (simulated)"
     assert "those of run before, measured 2023-11-1" in found.paragraphs[0]
+
+
+def tcp(**rates: float) -> dict[str, Any]:
+    results = [
+        {"from": way.split("_")[0], "to": way.split("_")[1], "status": "ok", "rtt_us": {},
+         "bandwidth_bytes_per_s": rate}
+        for way, rate in rates.items()
+    ]  # fmt: skip
+    return {**record(), "kind": "tcp", "results": results}
+
+
+def test_what_is_slower_than_the_others_is_named_with_what_it_means(section) -> None:
+    found = section(tcp(head_worker=36e6, worker_head=119e6))
+    (said,) = [one for one in found.paragraphs if "median of the others" in one]
+    assert "(pair 2): slower by more than 20.0 %: 1 (limits.slower_share)" in said
+    (table,) = [one for one in found.tables if one.caption.startswith("Slower than")]
+    (cells,) = table.rows
+    assert [one.text for one in cells[:6]] == [
+        "coll", "head to worker", "69.7 %", "0.036", "0.119", "TCP bandwidth",
+    ]  # fmt: skip
+    assert "what the second one receives, is slow" in cells[6].text
+    assert "ethtool" in cells[7].text
+
+
+def test_where_nothing_is_slower_that_is_said_without_a_table(section) -> None:
+    found = section(tcp(head_worker=118e6, worker_head=119e6))
+    assert any("(pair 2): slower by more than 20.0 %: none" in one for one in found.paragraphs)
+    assert not [one for one in found.tables if one.caption.startswith("Slower than")]
+
+
+def test_the_limit_is_the_campaigns(copy) -> None:
+    run, rows = copy
+    write_json_atomic(run / "baselines/coll.json", tcp(head_worker=36e6, worker_head=119e6))
+    manifest = json.loads((run / "run_manifest.json").read_text())
+    manifest["campaign"]["limits"] = {"slower_share": 0.7}
+    write_json_atomic(run / "run_manifest.json", manifest)
+    said = " ".join(baselines(read_run(run, rows)).paragraphs)
+    assert "slower by more than 70.0 %: none" in said
+    assert slower_places(run, {}) == [
+        "baseline coll: head to worker is slower than the others by 70% (TCP bandwidth; limit "
+        "20%): what the first node sends, or what the second one receives, is slow"
+    ]
+    assert slower_places(run, {"slower_share": 0.7}) == []
 
 
 def test_the_whole_report_takes_a_record_of_a_collective(copy) -> None:
