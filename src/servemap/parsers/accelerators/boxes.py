@@ -267,22 +267,6 @@ def parse_ixsmi(text: str) -> Extract:
     return read_boxes("ixsmi", text)
 
 
-def parse_npu_smi(text: str) -> Extract:
-    """The table that npu-smi info draws for Ascend NPUs.
-
-    `tool_version`, `driver_version`, and lists, null where there is no such table: `npus`, one a
-    chip: `npu`, `chip`, `name`, `health`, `bus_id`, `power_watts`, `temperature_celsius`,
-    `aicore_percent`, `memory_used_bytes`, `memory_total_bytes`, `hbm_used_bytes`,
-    `hbm_total_bytes`, and `phy_id` or `device`, whichever the tool has; `processes` {`npu`, `chip`,
-    `pid`, `process_name`, `memory_used_bytes`}. npu-smi's MB are of 1048576 bytes. The power of
-    two chips in one module stands at the first; the other one's is null.
-
-    Raises:
-        ParseError: there is neither such a table nor a message of the tool.
-    """
-    return read_boxes("npu-smi", text)
-
-
 def parse_mx_smi(text: str) -> Extract:
     """The table that mx-smi draws for MetaX cards.
 
