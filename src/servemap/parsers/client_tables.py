@@ -1,10 +1,12 @@
-"""The tables that AIPerf and GenAI-Perf draw at their end."""
+"""What AIPerf and GenAI-Perf measured: the tables that they draw, and AIPerf's export as JSON."""
 
 import re
 from typing import Any
 
 from servemap.parsers.cells import Number, is_missing, key, scaled, unit
 from servemap.parsers.frame import Extract, Kind, foreign
+from servemap.parsers.jsontext import read_document
+from servemap.parsers.jsonvalues import amount, is_json, mapping, string
 from servemap.parsers.lines import ended
 from servemap.parsers.records import Skipped
 
@@ -14,20 +16,25 @@ _NAME = re.compile(r"([^()]{1,120}?) ?\(([^()]{1,40})\)")
 # Thousands are grouped, and a mark always stands before the decimals.
 _NUMBER = re.compile(r"-?(?:[0-9]{1,3}(?:,[0-9]{3}){0,6}|[0-9]{1,20})(\.[0-9]{1,9})?")
 _WIDEST = 200
+_UNITS = {"sec": "s", "KB": "KiB"}
 
 
 def parse_aiperf(text: str) -> Extract:
-    """The tables that aiperf profile and genai-perf profile draw of what they measured.
+    """What aiperf or genai-perf profile measured: their tables, or AIPerf's export as JSON.
 
-    `tables`, one each: `title`, and `metrics`: {name: {`avg`, `min`, `max`, `p99`, `p90`, `p75`,
-    `std`}}, the statistics of the heading, null for `N/A`. A name is as printed in lower case with
-    `_` and its unit: `time_to_first_token_s`, `request_latency_s`, `output_sequence_length_tokens`,
-    `output_token_throughput_tokens_per_s`, `request_throughput_per_s`. The last row of a table that
-    has no lower border is left out: the rest of its name may stand below it.
+    `tables`, one each: `title` (null of JSON), and `metrics`: {name: {`avg`, `min`, `max`, `p99`,
+    `p90`, `p75`, `std`}}, the statistics that there are, null for `N/A`. A name is as printed in
+    lower case with `_` and its unit: `time_to_first_token_s`, `request_latency_s`,
+    `output_sequence_length_tokens`, `output_token_throughput_tokens_per_s`,
+    `request_throughput_per_s`. The last row of a table that has no lower border is left out: the
+    rest of its name may stand below it. `was_cancelled` is what the export says, null of tables.
+    AIPerf's KB are of 1024 bytes.
 
     Raises:
-        ParseError: there is no heading with `Metric` or `Statistic` and `avg`.
+        ParseError: there is no heading with `Metric` or `Statistic` and `avg`, and no such export.
     """
+    if is_json(text):
+        return _from_json(text)
     tables: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
     title: str | None = None
@@ -58,7 +65,29 @@ def parse_aiperf(text: str) -> Extract:
     if rows:
         skipped.append(Skipped(rows[-1][0], "the table is cut here"))
         tables[-1]["metrics"] = _metrics(statistics, rows[:-1], skipped)
-    return Extract({"tables": tables}, sorted(skipped))
+    return Extract({"tables": tables, "was_cancelled": None}, sorted(skipped))
+
+
+def _from_json(text: str) -> Extract:
+    document = read_document("aiperf", text)
+    top = mapping(document.value)
+    metrics: dict[str, dict[str, Number | None]] = {}
+    for printed, item in top.items():
+        found = mapping(item)
+        spelled = string(found.get("unit"))
+        if spelled is not None and "avg" in found:
+            name, factor = _name(f"{printed[:_WIDEST]} ({spelled[:40]})")
+            metrics[name] = {
+                one: scaled(amount(cell), factor) for one, cell in found.items() if one != "unit"
+            }
+    if not metrics:
+        raise foreign("aiperf", "metric with a unit and an avg")
+    was_cancelled = top.get("was_cancelled")
+    data = {
+        "tables": [{"title": None, "metrics": metrics}],
+        "was_cancelled": was_cancelled if isinstance(was_cancelled, bool) else None,
+    }
+    return Extract(data, document.skipped)
 
 
 def _metrics(
@@ -85,7 +114,7 @@ def _name(printed: str) -> tuple[str, Number]:
     match = _NAME.fullmatch(printed)
     if match is None:
         return key(printed), 1
-    if kept := unit(match[2]):
+    if kept := unit(_UNITS.get(match[2], match[2])):
         return f"{key(match[1])}_{kept.suffix}", kept.factor
     # The name says that it is of a user.
     spelled = re.sub(r"(?:/|\bper )sec(?:ond)?\b", " per s", match[2].removesuffix("/user"))
@@ -105,6 +134,6 @@ KINDS: tuple[Kind, ...] = (
         "aiperf",
         parse_aiperf,
         "aiperf profile, genai-perf profile",
-        "recorded tables of AIPerf and GenAI-Perf",
+        "recorded tables of AIPerf and GenAI-Perf, and the export of AIPerf 0.13",
     ),
 )

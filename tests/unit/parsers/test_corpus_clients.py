@@ -93,3 +93,17 @@ def test_latencies_above_a_second(data, skipped):
     assert table["metrics"]["request_latency_s"]["avg"] == 1.79953
     assert table["metrics"]["request_count_count"]["avg"] == 10
     assert skipped == []
+
+
+@sample("own/aiperf_llamacpp_profile_export_aiperf.json", "aiperf")
+def test_the_export_of_aiperf(data, skipped):
+    (table,) = data["tables"]
+    metrics = table["metrics"]
+    assert (table["title"], data["was_cancelled"], skipped) == (None, False, [])
+    assert metrics["request_latency_s"]["avg"] == 0.23759779465
+    assert metrics["request_throughput_requests_per_s"] == {"avg": 16.063650260818623}
+    assert metrics["benchmark_duration_s"]["avg"] == 1.2403143680000002
+    assert metrics["output_token_throughput_per_user_tokens_per_s"]["p1"] == 98.23816088397402
+    # Twenty answers have a whole number of bytes only where a KB has 1024.
+    received = metrics["http_req_data_received_bytes"]
+    assert received["avg"] * received["count"] == pytest.approx(157921, abs=1e-6)

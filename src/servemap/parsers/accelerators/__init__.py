@@ -65,8 +65,8 @@ KINDS: tuple[Kind, ...] = (
         "npu-smi",
         parse_npu_smi,
         "npu-smi info, npu-smi info -t common -i 0, npu-smi info -t usages -i 0",
-        "recorded output of npu-smi 22.0 and 24.1; for -t, output in the sources of gpustack/runtime "
-        "and the tests of Ascend/msserviceprofiler",
+        "recorded output of npu-smi 22.0 and 24.1; for -t, output in the sources of "
+        "gpustack/runtime and the tests of Ascend/msserviceprofiler",
     ),
     Kind("mx-smi", parse_mx_smi, "mx-smi", "recorded output of mx-smi 2.2"),
     Kind(
