@@ -78,7 +78,9 @@ def _from_json(text: str) -> Extract:
         if spelled is not None and "avg" in found:
             name, factor = _name(f"{printed[:_WIDEST]} ({spelled[:40]})")
             metrics[name] = {
-                one: scaled(amount(cell), factor) for one, cell in found.items() if one != "unit"
+                one: scaled(amount(cell), 1 if one == "count" else factor)
+                for one, cell in found.items()
+                if one != "unit"
             }
     if not metrics:
         raise foreign("aiperf", "metric with a unit and an avg")

@@ -99,3 +99,60 @@ def test_a_prefix_that_is_cut_or_not_on_every_line_stays_text() -> None:
     assert extract("numastat", whole + b"2026-03-0").data["tables"] == plain
     with pytest.raises(ParseError, match="no line that names the NUMA nodes"):
         parse("numastat", whole + b"half\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("prometheus", 'm{a="b"} %s\nn 1\n'),
+        ("prometheus", "m %s\nn 1\n"),
+        ("engine-metrics", "vllm:m %s\nn 1\n"),
+        ("engine-metrics", 'h_bucket{le="%s"} 1\nh_sum 1\nh_count 1\n'),
+        ("engine-metrics", 'h_bucket{le="+Inf"} 1\nh_sum %s\nh_count 1e-9\n'),
+        ("dcgm-exporter", 'DCGM_FI_DEV_FB_USED{gpu="0"} %s\n'),
+        ("superbench-monitor", '{"time": "now", "eth0_receive_bw": %s}\n'),
+        ("bench-result", '{"completed": 1, "mean_ttft_ms": %s}\n'),
+        ("bench-result", '{"completed": %s, "mean_ttft_ms": 1}\n'),
+    ],
+)
+@pytest.mark.parametrize(
+    "digits", ["1e308", "-1e308", "1e400", "-1e400", "9" * 30, "9" * 400, "NaN"]
+)
+def test_numbers_that_no_float_holds_are_missing(kind, text, digits) -> None:
+    """`extract` proves that the data are strict JSON."""
+    data = json.dumps(extract(kind, (text % digits).encode()).data)
+    assert "9" * 30 not in data and "inf" not in data.lower().replace("+inf", "")
+
+
+def test_a_heading_of_nccl_tests_without_a_column_that_all_have_is_none() -> None:
+    measured = "10.5 0.10 0.10 0 10.5 0.10 0.10 0"
+    heading = "# size count redop root" + 2 * " time algbw busbw #wrong"
+    text = f"{heading}\n 8 2 float sum {measured}\n 16 4 float sum {measured}\n"
+    (run,) = extract("nccl-tests", text.encode()).data["runs"]
+    assert [(row["type"], row["redop"]) for row in run["rows"]] == 2 * [("float", "sum")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("nvidia-smi-csv", "timestamp, name, utilization.gpu [%], "),
+        ("sadf", "# hostname;interval;timestamp;CPU;%us"),
+    ],
+)
+def test_a_heading_that_is_cut_is_no_row(kind, text) -> None:
+    with pytest.raises(ParseError):
+        parse(kind, text.encode())
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "key"),
+    [
+        ("ixsmi", "| IX-ML: 4.3.0    Driver Version: 4.3", "driver_version"),
+        ("npu-smi", "| npu-smi 24.1.rc3    Version: 24.1", "driver_version"),
+        ("nvidia-smi-table", "| NVIDIA-SMI 570.1   Driver Version: 57", "driver_version"),
+    ],
+)
+def test_a_version_that_is_cut_is_missing(kind, text, key) -> None:
+    data, skipped = extract(kind, text.encode())
+    assert data[key] is None
+    assert [piece.reason for piece in skipped] == ["a line without its end"]
