@@ -31,26 +31,22 @@ def read_bytes(path: Path) -> bytes:
         return handle.read()
 
 
-def _finite(digits: str) -> float | None:
+def finite(digits: str) -> float | None:
+    """Return a decimal number, None beyond the largest float."""
     value = float(digits)
     return value if math.isfinite(value) else None
 
 
-def _whole(digits: str) -> int | None:
-    # A sign and twenty digits hold every 64-bit integer.
-    return int(digits) if len(digits) <= 21 else None
+# NaN, infinities and decimals beyond the largest float are None.
+_DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda _: None)
 
 
-# NaN, infinities, decimals beyond the largest float and integers far beyond 64 bits are None.
-DECODER = json.JSONDecoder(parse_float=_finite, parse_int=_whole, parse_constant=lambda _: None)
-
-
-def parse_json(data: bytes | str) -> Any:
-    """Return the value of a JSON text, read by `DECODER`; ValueError where it is none."""
+def parse_json(data: bytes | str, decoder: json.JSONDecoder = _DECODER) -> Any:
+    """Return the value of a JSON text, what is no number as None; ValueError where it is none."""
     if not isinstance(data, str):
         data = data.decode(json.detect_encoding(data), "surrogatepass")
     try:
-        return DECODER.decode(data)
+        return decoder.decode(data)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

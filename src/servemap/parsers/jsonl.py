@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from servemap.model.files import parse_json, read_bytes
+from servemap.parsers.jsonvalues import DECODER
 from servemap.parsers.records import Skipped
 
 
@@ -33,7 +34,7 @@ def parse_jsonl(data: bytes) -> JsonLines:
         if not raw.strip():
             continue
         try:
-            value = parse_json(raw)
+            value = parse_json(raw, DECODER)
         except ValueError:
             reason = "not JSON" if number <= newlines else "truncated last line"
             skipped.append(Skipped(number, reason))

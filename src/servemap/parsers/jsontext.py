@@ -5,7 +5,8 @@ import re
 from typing import Any, NamedTuple
 
 from servemap.model.errors import ParseError
-from servemap.model.files import DECODER, parse_json
+from servemap.model.files import parse_json
+from servemap.parsers.jsonvalues import DECODER
 from servemap.parsers.records import Skipped
 
 _CUT = "cut from here on"
@@ -48,7 +49,7 @@ def read_document(kind: str, text: str) -> Document:
             ) from error
         closers = "".join("}" if opened == "{" else "]" for opened in reversed(was_open))
         try:
-            value = parse_json(text[start:safe] + closers)
+            value = parse_json(text[start:safe] + closers, DECODER)
         except ValueError as cut:
             raise ParseError(
                 f"not JSON: {error}",
