@@ -15,7 +15,6 @@ REASONS = {
     "nsys/": "an export of a recording, read by `servemap trace`",
     "server_logs/": "a server's log, read by `servemap diagnose`",
     "server_metrics/006": "a list of names, refused",
-    "own/guidellm": "no kind reads it",
     "own/vllm_metrics_idle": "the scrape under load is judged instead",
     "own/vllm_bench": "read as a load client's result file",
     "own/sglang_TP0": "a trace, read by `servemap trace`",

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import stat
 from pathlib import Path
@@ -30,10 +31,22 @@ def read_bytes(path: Path) -> bytes:
         return handle.read()
 
 
-def parse_json(data: bytes | str) -> Any:
-    """Return the value of a JSON text, NaN and infinities as None; ValueError where it is none."""
+def finite(digits: str) -> float | None:
+    """Return a decimal number, None beyond the largest float."""
+    value = float(digits)
+    return value if math.isfinite(value) else None
+
+
+# NaN, infinities and decimals beyond the largest float are None.
+_DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda _: None)
+
+
+def parse_json(data: bytes | str, decoder: json.JSONDecoder = _DECODER) -> Any:
+    """Return the value of a JSON text, what is no number as None; ValueError where it is none."""
+    if not isinstance(data, str):
+        data = data.decode(json.detect_encoding(data), "surrogatepass")
     try:
-        return json.loads(data, parse_constant=lambda _: None)
+        return decoder.decode(data)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

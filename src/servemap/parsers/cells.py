@@ -1,5 +1,6 @@
 """Values in the cells of tables that are meant for people: numbers, units, and what is missing."""
 
+import math
 import re
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -115,11 +116,16 @@ def unit(spelling: str | None) -> Unit | None:
 
 
 def scaled(amount: Number | None, factor: Number) -> Number | None:
-    """Return `amount` times `factor`; the binary noise of a decimal fraction is rounded away."""
+    """Return `amount` times `factor`, None beyond the largest float.
+
+    The binary noise of a decimal fraction is rounded away.
+    """
     if amount is None or factor == 1:
         return amount
     product = amount * factor
-    return float(f"{product:.15g}") if isinstance(product, float) else product
+    if not isinstance(product, float):
+        return product
+    return float(f"{product:.15g}") if math.isfinite(product) else None
 
 
 def key(name: str) -> str:

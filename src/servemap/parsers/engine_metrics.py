@@ -1,11 +1,13 @@
 """One scrape of an engine's /metrics: gauges, counters, and histograms as histograms."""
 
+import math
 import re
 from typing import Any
 
 from servemap.parsers.cells import Number
 from servemap.parsers.exposition import Exposition, Series, read_exposition
 from servemap.parsers.frame import Extract, Kind, foreign
+from servemap.parsers.values import number
 
 _ENGINE = re.compile(r"(vllm|sglang|llamacpp)[:_]")
 _HISTOGRAM = re.compile(r"(.+)_(bucket|sum|count)")
@@ -81,9 +83,10 @@ def _add(
 
 def _bound(le: str) -> float | None:
     try:
-        return float(le)
+        bound = float(le)
     except ValueError:
         return None
+    return bound if bound > -math.inf else None
 
 
 def _finished(histogram: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +106,7 @@ def _finished(histogram: dict[str, Any]) -> dict[str, Any]:
     )
     return {
         **histogram,
-        "mean": amount / total if total and amount is not None else None,
+        "mean": number(amount / total) if total and amount is not None else None,
         "buckets": [{"at_most": _finite(bound), "count": count} for bound, count in known],
         "quantiles": {name: _bounds(known, q) for name, q in _QUANTILES.items()} if whole else None,
     }

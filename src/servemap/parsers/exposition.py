@@ -37,7 +37,7 @@ def read_exposition(text: str) -> Exposition:
     found = Exposition([], {}, {}, [])
     unended = cut_line(text)
     for line, row in numbered(text):
-        if row.lstrip().startswith("#"):
+        if row.lstrip().startswith("#") and line != unended:
             if match := _COMMENT.match(row.lstrip()):
                 kept = found.help if match[1] == "HELP" else found.types
                 kept[match[2]] = match[3] or ""
@@ -75,12 +75,15 @@ def _read(row: str) -> Sample | None:
     try:
         samples = [sample for family in text_string_to_metric_families(row + "\n")
                    for sample in family.samples]  # fmt: skip
-    except (ValueError, KeyError, IndexError):
+    except (ValueError, KeyError, IndexError, OverflowError):
         return None
     return samples[0] if len(samples) == 1 else None
 
 
 def _plain(value: float) -> float | int | None:
+    # What has no mark is read as an integer of any length.
+    if isinstance(value, int):
+        return value if abs(value) < 2**64 else None
     if not math.isfinite(value):
         return None
     return int(value) if abs(value) < 2**64 and float(value).is_integer() else value

@@ -1,10 +1,10 @@
 """JSON lines as written by a program that may have been killed in the middle of a line."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from servemap.model.files import read_bytes
+from servemap.model.files import parse_json, read_bytes
+from servemap.parsers.jsonvalues import DECODER
 from servemap.parsers.records import Skipped
 
 
@@ -22,10 +22,6 @@ class JsonLines(NamedTuple):
     skipped: list[Skipped]
 
 
-def _not_a_number(_: str) -> None:
-    """NaN and infinities are not JSON; a value that is not a number is a missing one."""
-
-
 def parse_jsonl(data: bytes) -> JsonLines:
     """Return every line of `data` that is one JSON object; any other non-blank line is skipped.
 
@@ -38,8 +34,8 @@ def parse_jsonl(data: bytes) -> JsonLines:
         if not raw.strip():
             continue
         try:
-            value = json.loads(raw, parse_constant=_not_a_number)
-        except (ValueError, RecursionError):
+            value = parse_json(raw, DECODER)
+        except ValueError:
             reason = "not JSON" if number <= newlines else "truncated last line"
             skipped.append(Skipped(number, reason))
             continue

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 from servemap.model.errors import ParseError
 from servemap.model.files import parse_json
+from servemap.parsers.jsonvalues import DECODER
 from servemap.parsers.records import Skipped
+
+_CUT = "cut from here on"
 
 
 class Document(NamedTuple):
@@ -15,11 +18,16 @@ class Document(NamedTuple):
     value: Any
     skipped: list[Skipped]
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text ended before the document did."""
+        return any(piece.reason == _CUT for piece in self.skipped)
+
 
 def read_document(kind: str, text: str) -> Document:
     """Return the JSON value in `text`, which begins at the first line that opens one.
 
-    Of a document that ends too early the closed values are kept. NaN and infinities are None.
+    Of a document that ends too early the closed values are kept. Numbers that are none are None.
 
     Raises:
         ParseError: there is no JSON object or list, or it is broken before its end.
@@ -29,7 +37,7 @@ def read_document(kind: str, text: str) -> Document:
         raise ParseError(f"this is no JSON of {kind}", kind, "give the tool's JSON output")
     skipped = [Skipped(1, "text before the document")] if text[:start].strip() else []
     try:
-        value, end = json.JSONDecoder(parse_constant=lambda _: None).raw_decode(text, start)
+        value, end = DECODER.raw_decode(text, start)
     except RecursionError as error:
         raise ParseError("nested too deeply", kind, "give the tool's output as it is") from error
     except ValueError as error:
@@ -41,16 +49,15 @@ def read_document(kind: str, text: str) -> Document:
             ) from error
         closers = "".join("}" if opened == "{" else "]" for opened in reversed(was_open))
         try:
-            value = parse_json(text[start:safe] + closers)
+            value = parse_json(text[start:safe] + closers, DECODER)
         except ValueError as cut:
             raise ParseError(
                 f"not JSON: {error}",
                 f"{kind}, line {text.count(chr(10)) + 1}",
                 "repeat the recording",
             ) from cut
-        return Document(
-            value, [*skipped, Skipped(text.count("\n", 0, safe) + 1, "cut from here on")]
-        )
+        skipped.append(Skipped(text.count("\n", 0, safe) + 1, _CUT))
+        return Document(value, skipped)
     if text[end:].strip():
         skipped.append(Skipped(text.count("\n", 0, end) + 1, "text behind the document"))
     return Document(value, skipped)

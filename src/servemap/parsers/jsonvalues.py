@@ -1,11 +1,19 @@
 """Values in JSON documents of unknown shape."""
 
+import json
 import math
 import re
 from typing import Any
 
+from servemap.model.files import finite
 from servemap.parsers.cells import Number, number
 
+# As `parse_json` reads, and integers far beyond 64 bits are None: they are no measurement.
+DECODER = json.JSONDecoder(
+    parse_float=finite,
+    parse_int=lambda digits: int(digits) if len(digits) <= 21 else None,
+    parse_constant=lambda _: None,
+)
 _START = re.compile(r"\s*(?:\{|\[\s*[\[{])")
 
 

@@ -4,6 +4,8 @@ from servemap.model.errors import ParseError
 from servemap.parsers import (
     accelerators,
     bench_result,
+    client_reports,
+    client_tables,
     communication,
     engine_log,
     engine_metrics,
@@ -19,7 +21,8 @@ AREAS: dict[str, tuple[Kind, ...]] = {
     "Network": network.KINDS,
     "Communication": communication.KINDS,
     "Profilers": profilers.KINDS,
-    "Engines": engine_metrics.KINDS + engine_log.KINDS + bench_result.KINDS,
+    "Engines": engine_metrics.KINDS + engine_log.KINDS,
+    "Load clients": bench_result.KINDS + client_reports.KINDS + client_tables.KINDS,
 }
 KINDS: dict[str, Kind] = {kind.name: kind for kinds in AREAS.values() for kind in kinds}
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from servemap.parsers.accelerators.amd_smi import parse_amd_smi
-from servemap.parsers.accelerators.boxes import parse_ixsmi, parse_mx_smi, parse_npu_smi
+from servemap.parsers.accelerators.boxes import parse_ixsmi, parse_mx_smi
+from servemap.parsers.accelerators.npu_smi import parse_npu_smi
 from servemap.parsers.accelerators.rocm_smi import parse_rocm_smi
 from servemap.parsers.accelerators.xpu_smi import parse_xpu_smi
 from servemap.parsers.cells import key

@@ -5,7 +5,6 @@ gauges stay as they are. Buckets, quantiles and `_created` series are left out: 
 a histogram's buckets are not measured values.
 """
 
-import math
 import re
 from collections.abc import Iterable
 
@@ -14,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from servemap.parsers.counters import delta, interval_s
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Parsed, Sample, Skipped
-from servemap.parsers.values import integer, text
+from servemap.parsers.values import integer, number, text
 
 # Buckets are most of an exposition and the parser is slow, so they go before it runs.
 _UNUSED_LINE = re.compile(r"^[^\s{#]+_(?:bucket|created)[\s{].*\n?", re.MULTILINE)
@@ -44,7 +43,7 @@ def parse_exposition(exposition: str) -> tuple[Values, Values]:
         if family.name.startswith(_PROCESS_NOISE) or family.name.endswith("_info"):
             continue
         for sample in family.samples:
-            if not math.isfinite(sample.value) or "quantile" in sample.labels:
+            if number(sample.value) is None or "quantile" in sample.labels:
                 continue
             if family.type in _COUNTING or (
                 family.type == "unknown" and sample.name.endswith(_COUNTING_NAMES)
@@ -89,7 +88,7 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
             continue
         try:
             gauges, counters = parse_exposition(body)
-        except (ValueError, KeyError, IndexError) as error:
+        except (ValueError, KeyError, IndexError, OverflowError) as error:
             skipped.append(Skipped(line.line, f"not an exposition: {error}"))
             continue
         times.append(t_ns)

@@ -107,6 +107,11 @@ def test_deep_nesting_is_damage(tmp_path: Path) -> None:
         read_yaml(path)
 
 
+def test_what_is_no_number_is_missing_and_integers_are_kept() -> None:
+    values = parse_json("[NaN, -Infinity, 1e400, -1e999, 1e308, 9999999999999999999999999]")
+    assert values == [None, None, None, None, 1e308, 9999999999999999999999999]
+
+
 @pytest.mark.parametrize("data", [b'{"a": "\xff"}', b"\x00", b"", b"{", b"[1]"])
 def test_bytes_that_are_no_mapping(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x.json"

@@ -9,7 +9,7 @@ from servemap.parsers.records import Skipped, skip_summary
 JSON = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers()
+    | st.integers(-(2**63), 2**64 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda children: st.lists(children) | st.dictionaries(st.text(), children),
@@ -40,6 +40,12 @@ def test_garbled_lines_among_good_ones():
 
 def test_nan_is_missing():
     assert parse_jsonl(b'{"a":NaN,"b":Infinity}\n').lines[0].value == {"a": None, "b": None}
+
+
+def test_numbers_that_nothing_measures_are_missing():
+    data = f'{{"a":1e400,"b":{"9" * 30},"c":{2**64 - 1},"d":{-(2**63)}}}\n'.encode()
+    (line,) = parse_jsonl(data).lines
+    assert line.value == {"a": None, "b": None, "c": 2**64 - 1, "d": -(2**63)}
 
 
 def test_nesting_beyond_the_parser_is_a_bad_line():

@@ -330,3 +330,33 @@ def test_npu_smi_that_may_not_use_the_device_says_so() -> None:
     said = "dcmi model initialized failed, because the device is used. ret is -8020"
     data, _ = extract("npu-smi", f"{said}\n".encode())
     assert (data["error"], data["npus"]) == (said, None)
+
+
+def test_blocks_of_npu_smi_have_their_chip_in_front_or_behind() -> None:
+    common = extract("npu-smi", (MADE / "npu-smi.2.txt").read_bytes()).data["chips"]
+    assert [(one["npu"], one["chip"]) for one in common] == [(4, 0), (4, 1), (4, None)]
+    assert common[0]["fields"] == {
+        "memory_usage_rate_percent": 6, "hbm_usage_rate_percent": 50,
+        "aicore_usage_rate_percent": 93, "aicore_freq_mhz": 1650, "temperature_celsius": 46,
+        "npu_real_time_power_watts": 169.5,
+    }  # fmt: skip
+    assert common[1]["fields"]["hbm_usage_rate_percent"] is None
+    assert common[2]["fields"]["chip_name"] == "mcu"
+    usages = extract("npu-smi", (MADE / "npu-smi.3.txt").read_bytes()).data["chips"]
+    assert [(one["npu"], one["chip"]) for one in usages] == [(4, 0), (4, 1), (5, 0)]
+    assert usages[0]["fields"]["hbm_capacity_bytes"] == 64 * GIB
+    assert usages[0]["fields"]["ddr_hugepages_total_page"] == 0
+    names = [[one["process_name"] for one in chip["processes"] or []] for chip in usages]
+    assert names == [[], ["made up server", "python3"], []]
+    assert usages[0]["processes"] is None and usages[2]["processes"] == []
+    assert usages[1]["processes"][0]["memory_used_bytes"] == 30 * GIB
+
+
+def test_blocks_of_npu_smi_without_blank_lines_begin_where_a_chip_does() -> None:
+    lines = (MADE / "npu-smi.2.txt").read_text().splitlines(keepends=True)[:-4]
+    text = "".join(line for line in lines if line.strip())
+    chips = extract("npu-smi", text.encode()).data["chips"]
+    assert [(one["chip"], one["fields"]["temperature_celsius"]) for one in chips] == [
+        (0, 46),
+        (1, 44),
+    ]

@@ -4,7 +4,6 @@ from servemap.parsers.accelerators.amd_smi import parse_amd_smi
 from servemap.parsers.accelerators.boxes import (
     parse_ixsmi,
     parse_mx_smi,
-    parse_npu_smi,
     parse_nvidia_table,
 )
 from servemap.parsers.accelerators.dcgm import (
@@ -13,6 +12,7 @@ from servemap.parsers.accelerators.dcgm import (
     parse_dcgmi_discovery,
     parse_dcgmi_dmon,
 )
+from servemap.parsers.accelerators.npu_smi import parse_npu_smi
 from servemap.parsers.accelerators.nvidia_csv import parse_csv
 from servemap.parsers.accelerators.nvidia_dmon import parse_dmon
 from servemap.parsers.accelerators.nvidia_query import parse_query
@@ -61,7 +61,13 @@ KINDS: tuple[Kind, ...] = (
         "recorded output of ROCm 6",
     ),
     Kind("ixsmi", parse_ixsmi, "ixsmi", "recorded output of IX-ML 4.3"),
-    Kind("npu-smi", parse_npu_smi, "npu-smi info", "recorded output of npu-smi 22.0 and 24.1"),
+    Kind(
+        "npu-smi",
+        parse_npu_smi,
+        "npu-smi info, npu-smi info -t common -i 0, npu-smi info -t usages -i 0",
+        "recorded output of npu-smi 22.0 and 24.1; for -t, output in the sources of "
+        "gpustack/runtime and the tests of Ascend/msserviceprofiler",
+    ),
     Kind("mx-smi", parse_mx_smi, "mx-smi", "recorded output of mx-smi 2.2"),
     Kind(
         "xpu-smi",

@@ -113,6 +113,8 @@ def read_boxes(name: str, text: str) -> Extract:
     others = False
     line = 1
     unended, width = cut_line(text), 0
+    # A line in a box is whole up to the box's edge.
+    whole = text if text.endswith(("\n", "|", "+")) else text[: text.rfind("\n") + 1]
     for line, row in numbered(text):
         if declared.title.search(row):
             titles, last, others = titles + 1, None, False
@@ -155,14 +157,16 @@ def read_boxes(name: str, text: str) -> Extract:
                 skipped.append(Skipped(line, "cut in the last cell"))
     if not titles and all(part is None for part in parts.values()) and error is None:
         raise foreign(name, "table of it")
-    data: Entry = {key: _first(pattern, text) for key, pattern in declared.facts.items()}
-    _rename(declared, text, parts)
+    data: Entry = {key: _first(pattern, whole) for key, pattern in declared.facts.items()}
+    _rename(declared, whole, parts)
     if declared.attached:
-        attached = _first(declared.attached, text)
+        attached = _first(declared.attached, whole)
         data["attached"] = None if attached is None else int(attached)
         count = len({entry.get("gpu") for entry in parts["gpus"] or []})
         if attached is not None and count < int(attached):
             skipped.append(Skipped(line, f"{attached} devices attached, rows of {count}: cut"))
+    if whole != text and (not skipped or skipped[-1].line != unended):
+        skipped.append(Skipped(unended, "a line without its end"))
     if last is not None and _is_open(rows, last):
         skipped.append(Skipped(line, "the last entry is cut"))
     return Extract({**data, **parts, "error": error}, skipped)
@@ -261,22 +265,6 @@ def parse_ixsmi(text: str) -> Extract:
         ParseError: there is neither such a table nor a message of the tool.
     """
     return read_boxes("ixsmi", text)
-
-
-def parse_npu_smi(text: str) -> Extract:
-    """The table that npu-smi info draws for Ascend NPUs.
-
-    `tool_version`, `driver_version`, and lists, null where there is no such table: `npus`, one a
-    chip: `npu`, `chip`, `name`, `health`, `bus_id`, `power_watts`, `temperature_celsius`,
-    `aicore_percent`, `memory_used_bytes`, `memory_total_bytes`, `hbm_used_bytes`,
-    `hbm_total_bytes`, and `phy_id` or `device`, whichever the tool has; `processes` {`npu`, `chip`,
-    `pid`, `process_name`, `memory_used_bytes`}. npu-smi's MB are of 1048576 bytes. The power of
-    two chips in one module stands at the first; the other one's is null.
-
-    Raises:
-        ParseError: there is neither such a table nor a message of the tool.
-    """
-    return read_boxes("npu-smi", text)
 
 
 def parse_mx_smi(text: str) -> Extract:

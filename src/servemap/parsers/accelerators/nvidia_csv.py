@@ -59,7 +59,13 @@ def csv_lines(text: str) -> Printed:
             if line == unended and not _unit_of(cells[-1]):
                 skipped.append(Skipped(line, "cut in the last cell"))
                 cells[-1] = ""
-            if len(cells) > 1 and has_value and (not loose or len(cells) == len(loose[0])):
+            is_heading = line == unended and _is_heading(cells[:-1])
+            if (
+                len(cells) > 1
+                and has_value
+                and not is_heading
+                and (not loose or len(cells) == len(loose[0]))
+            ):
                 loose.append(cells)
                 loose_lines.append(line)
             else:
@@ -69,7 +75,9 @@ def csv_lines(text: str) -> Printed:
             ending = columns[-1].spelling or "no unit"
             if whole is not None and line == unended and _unit_of(whole[-1]) != ending:
                 skipped.append(Skipped(line, "cut in the last cell"))
-                whole[-1] = ""
+                names = [each.key for each in columns]
+                whole = ["" if name in (names[-1], _FREE_TEXT) else cell
+                         for name, cell in zip(names, whole, strict=True)]  # fmt: skip
             if whole is None:
                 skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
             elif not _is_own(row_of := _row(columns, whole), columns, whole):

@@ -13,7 +13,8 @@ _TYPE = re.compile(r"[CGM](?:\+[CGM])*")
 # The index of the GPU, or the form of the date before it (-o D).
 _FIRST_UNITS = ("idx", "yyyymmdd", "hh:mm:ss")
 _MOST_GPUS = 1000
-_TEXTS = ("command", "name", "date", "time")
+_NAMES = ("command", "name")
+_TEXTS = (*_NAMES, "date", "time")
 
 
 def parse_dmon(text: str) -> Extract:
@@ -57,14 +58,14 @@ def dmon_lines(text: str) -> Printed:
             continue
         cells = _words(row)
         last = columns[-1].key if columns else None
-        if last in ("command", "name") and len(cells) > len(columns):
+        if last in _NAMES and len(cells) > len(columns):
             cells = [*cells[: len(columns) - 1], " ".join(cells[len(columns) - 1 :])]
         if not columns or len(cells) != len(columns):
             reason = f"{len(cells)} words under {len(columns)} headings"
             skipped.append(Skipped(line, reason if columns else "no heading before it"))
             continue
-        # The columns are aligned on the right.
-        if line == unended and len(row) < right_edge:
+        # The columns are aligned on the right, but for a name.
+        if line == unended and (len(row) < right_edge or last in _NAMES):
             skipped.append(Skipped(line, "cut in the last cell"))
             cells[-1] = ""
         found = {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}

@@ -51,7 +51,7 @@ def parse_topo(text: str) -> Extract:
         words = row.split()
         if says_failure(row):
             error = error or row.strip()
-        elif match := _NIC_NAME.fullmatch(row):
+        elif (match := _NIC_NAME.fullmatch(row)) and line != unended:
             nics[match[1]] = match[2]
         elif row.casefold().rstrip().endswith("legend:"):
             in_legend = True
@@ -147,7 +147,7 @@ def parse_nvlink(text: str) -> Extract:
     for line, row in numbered(text):
         if len(row) > 500:
             skipped.append(Skipped(line, "no link of a GPU"))
-        elif gpu := _GPU.fullmatch(row):
+        elif (gpu := _GPU.fullmatch(row)) and (gpu[3] or line != unended):
             gpus.append({"index": int(gpu[1][:9]), "name": gpu[2], "uuid": gpu[3], "links": None,
                          "message": None})  # fmt: skip
         elif line == unended and not _is_whole(row):

@@ -35,7 +35,9 @@ _DEVICE = re.compile(
     r"Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?\s+Pid\s+(\d{1,10})\s+on\s+(\S{1,255})"
     r"\s+device\s+(\d{1,4})\s+\[([\w:.]{1,40})\]\s+(\S.{0,200})"
 )
-_PARAMETER = re.compile(r"([A-Za-z_]+(?: iters)?):? (-?\d{1,20})(?!\S*:)(\((?:factor|bytes)\))?")
+_PARAMETER = re.compile(
+    r"(?<![A-Za-z_])([A-Za-z_]+(?: iters)?):? (-?\d{1,20})(?!\S*:)(\((?:factor|bytes)\))?"
+)
 _PARAMETERS = {
     "nThread": "threads_per_process", "nGpus": "devices_per_thread", "minBytes": "min_bytes",
     "maxBytes": "max_bytes", "warmup iters": "warmup_iterations", "iters": "iterations",

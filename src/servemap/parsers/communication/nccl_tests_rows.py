@@ -53,7 +53,12 @@ def read_heading(line: str) -> Layout | None:
             bodies.append([])
         if bodies and name in _KEYS:
             bodies[-1].append(name)
-    if not bodies or len({tuple(body) for body in bodies}) != 1 or len(bodies) > 2:
+    if (
+        lead[:3] != _LEAD[:3]
+        or not bodies
+        or len({tuple(body) for body in bodies}) != 1
+        or len(bodies) > 2
+    ):
         return None
     return Layout(lead, tuple(map(tuple, bodies)), names[-1] == "timestamp")
 

@@ -43,7 +43,9 @@ def parse_sadf(text: str) -> Extract:
         if row.startswith("#"):
             # `[...]` stands behind the columns that come again for each device (-h).
             names = [cells[0].lstrip("# "), *(cell.removesuffix("[...]") for cell in cells[1:])]
-            if tuple(names[:3]) == _HEAD:
+            if line == unended:
+                skipped.append(Skipped(line, "a line without its end"))
+            elif tuple(names[:3]) == _HEAD:
                 headings = tuple(names[3:])
                 tables.setdefault(headings, {
                     "name": table_name(list(headings)),

@@ -46,7 +46,7 @@ def _sample(record: dict[str, Any]) -> dict[str, Any]:
         elif net := _NET_KEY.fullmatch(name):
             rate = number(item)
             interfaces.setdefault(net[1], {})[f"{net[2]}_bytes_per_s"] = (
-                None if rate is None else rate * _MIB
+                None if rate is None else number(rate * _MIB)
             )
         elif name not in ("time", "cpu_usage"):
             other[name] = item

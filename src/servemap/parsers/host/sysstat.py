@@ -33,13 +33,16 @@ class _Tables:
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, ...], dict[str, Any]] = {}
+        self.headings: list[str] = []
         self.columns: list[Column] = []
         self.open: dict[str, Any] | None = None
         self.right_edge = 0
         self.has_epoch = False
+        self.has_free_text = False
 
     def begin(self, headings: list[str], right_edge: int, has_epoch: bool = False) -> None:
         self.right_edge, self.has_epoch = right_edge, has_epoch
+        self.headings = headings
         self.columns = [column(heading) for heading in headings]
         names = tuple(headings)
         if names not in self.found:
@@ -58,6 +61,8 @@ class _Tables:
             words = [*words[: width - 1], " ".join(words[width - 1 :])]
         if len(words) != width:
             return f"{len(words)} words under {width} headings"
+        if words[0] == self.headings[0]:
+            return "a heading that is not known"
         row = {each.key: each.read(word) for each, word in zip(self.columns, words, strict=True)}
         if None in row.values() and any(
             row[each.key] is None and not is_missing(word)
@@ -78,6 +83,7 @@ def read_tables(kind: str, text: str) -> Extract:
     skipped: list[Skipped] = []
     line, row = 0, ""
     last: Row | None = None
+    unended = cut_line(text)
     for line, row in numbered(text):
         last = None
         words = row.split()
@@ -85,6 +91,9 @@ def read_tables(kind: str, text: str) -> Extract:
             host = host or facts
             continue
         is_epoch = words[0] == "#" and len(words) > 2
+        if line == unended and (is_epoch or _is_of_words(words)):
+            skipped.append(Skipped(line, "a line without its end"))
+            continue
         if is_epoch:
             tables.begin(words[2:], len(row), has_epoch=True)
             continue
@@ -117,7 +126,8 @@ def read_tables(kind: str, text: str) -> Extract:
         else:
             skipped.append(Skipped(line, "no heading, row or average"))
     # All columns but a command are aligned on the right.
-    if last is not None and line == cut_line(text) and len(row) < tables.right_edge:
+    is_cut = len(row) < tables.right_edge or tables.has_free_text
+    if last is not None and line == unended and is_cut:
         skipped.append(Skipped(line, "cut in the last cell"))
         last[tables.columns[-1].key] = None
     if not tables.found:
@@ -125,6 +135,13 @@ def read_tables(kind: str, text: str) -> Extract:
     data = {"host": host, "tables": list(tables.found.values()), "restarts": restarts,
             "comments": comments}  # fmt: skip
     return Extract(data, skipped)
+
+
+def _is_of_words(words: list[str]) -> bool:
+    """Whether a line is a heading or a comment, which look the same where they are cut."""
+    time = leading_time(words)
+    rest = words[time[1] :] if time else _average(words)
+    return rest[:1] == ["COM"] or is_heading(rest)
 
 
 def _average(words: list[str]) -> list[str]:
