@@ -1,9 +1,10 @@
 """Values in the cells of tables that are meant for people: numbers, units, and what is missing."""
 
 import re
+from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import yaml
 
@@ -21,6 +22,7 @@ _LONGEST = 80
 _QUANTITY = re.compile(r"([+-]?[0-9][0-9.,eE+-]{0,60})[ \t]*([^0-9\s.,][^\s]{0,20})?")
 
 Number = int | float
+T = TypeVar("T")
 
 
 class Quantity(NamedTuple):
@@ -64,6 +66,11 @@ def _number(word: str) -> Number | None:
     if _DECIMAL.fullmatch(word) or _EXPONENT.fullmatch(word):
         return float(word.replace(",", "."))
     return None
+
+
+def remembered(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Return a function of a cell that looks up what it read lately."""
+    return lru_cache(maxsize=8192)(read)
 
 
 def quantity(cell: str) -> Quantity | None:

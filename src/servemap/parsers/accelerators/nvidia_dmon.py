@@ -1,12 +1,13 @@
 """nvidia-smi dmon and pmon."""
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import Column, make_column, says_failure
 from servemap.parsers.cells import key
 from servemap.parsers.clean import cut_line, numbered
-from servemap.parsers.frame import Extract, Printed, foreign
+from servemap.parsers.frame import Extract, Notes, foreign
 from servemap.parsers.records import Skipped
 
 _TYPE = re.compile(r"[CGM](?:\+[CGM])*")
@@ -28,20 +29,24 @@ def parse_dmon(text: str) -> Extract:
     Raises:
         ParseError: there is no heading line that begins with `#`.
     """
-    return dmon_lines(text).extract
+    notes = Notes([], [])
+    rows = [row for _, row in dmon_rows(numbered(text), notes, cut_line(text))]
+    return Extract({"rows": rows}, notes.skipped)
 
 
-def dmon_lines(text: str) -> Printed:
-    """Return the same with the line of each row; ParseError likewise."""
+def dmon_rows(
+    lines: Iterable[tuple[int, str]], notes: Notes, unended: int = 0
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the same rows of numbered lines, each with its line; ParseError likewise.
+
+    `unended` is a line whose end may be cut off.
+    """
     names: list[str] | None = None
     columns: list[Column] = []
-    rows: list[dict[str, Any]] = []
-    lines: list[int] = []
-    skipped: list[Skipped] = []
+    skipped = notes.skipped
     tick, seen = 0, set[tuple[Any, ...]]()
     right_edge = 0
-    unended = cut_line(text)
-    for line, row in numbered(text):
+    for line, row in lines:
         if row.lstrip().startswith("#"):
             words = _words(row.replace("#", " ", 1))
             if "gpu" in [word.casefold() for word in words]:
@@ -75,11 +80,9 @@ def dmon_lines(text: str) -> Printed:
         if identity in seen:
             tick, seen = tick + 1, set()
         seen.add(identity)
-        rows.append({"tick": tick, **found})
-        lines.append(line)
+        yield line, {"tick": tick, **found}
     if names is None:
         raise foreign("nvidia-smi dmon", "heading line such as `# gpu   pwr  gtemp`")
-    return Printed(Extract({"rows": rows}, skipped), lines)
 
 
 def _is_index(gpu: Any) -> bool:
