@@ -15,11 +15,10 @@ from servemap.parsers.counters import interval_s
 from servemap.parsers.series import Floats, Ints
 from servemap.parsers.values import number, sequence
 
-PENDING = 2048
+PENDING = 512
 """So many rows are kept as they came before they become a part of an array."""
 
-_NUMBERS = {int, float}
-_PLAIN = {*_NUMBERS, type(None)}
+_PLAIN = {int, float, type(None)}
 
 
 class Stamps:
@@ -41,45 +40,23 @@ class Stamps:
         return np.frombuffer(self._t_ns, np.int64), np.frombuffer(self._mono_ns, np.int64)
 
 
-class Column:
-    """The values of one field, one a row: numbers, or None and whatever else is none.
-
-    Args:
-        rows: how many rows came before it.
-        words: the numbers that words stand for, where values are words.
-    """
-
-    def __init__(self, rows: int, words: Mapping[str, float] | None = None) -> None:
-        self._words = words
-        self._parts: list[Floats] = [np.full(rows, np.nan)]
-        self._pending: list[Any] = []
-        self.append = self._pending.append
-
-    def settle(self) -> None:
-        """Make numbers of what was appended."""
-        self._parts.append(_floats(self._pending, self._words))
-        self._pending.clear()
-
-    def values(self) -> Floats:
-        """Return a number a row, NaN where there is none."""
-        self.settle()
-        self._parts = [np.concatenate(self._parts)]
-        return self._parts[0]
-
-
-def _floats(found: Sequence[Any], words: Mapping[str, float] | None) -> Floats:
-    if words is not None:
-        return np.array([words.get(str(one), math.nan) for one in found], np.float64)
-    if set(map(type, found)) <= _PLAIN:
+def matrix(rows: Sequence[Sequence[Any]], width: int) -> Floats:
+    """Return what rows of `width` cells hold, NaN for what is no number."""
+    if set(map(type, chain.from_iterable(rows))) <= _PLAIN:
         try:
-            values = np.array(found, np.float64)
+            values = np.array(rows, np.float64).reshape(-1, width)
         except OverflowError:
             pass
         else:
             values[np.isinf(values)] = np.nan
             return values
-    known = map(number, found)
-    return np.array([math.nan if one is None else one for one in known], np.float64)
+    return np.array([[number_or_nan(cell) for cell in row] for row in rows]).reshape(-1, width)
+
+
+def number_or_nan(found: Any) -> float:
+    """Return a finite number, NaN for anything else."""
+    known = number(found)
+    return math.nan if known is None else known
 
 
 class Steps(NamedTuple):
@@ -156,18 +133,10 @@ class Counters:
 
 
 def _matrix(rows: Sequence[Any], width: int) -> Floats:
-    if (
-        set(map(type, rows)) == {list}
-        and set(map(len, rows)) == {width}
-        and set(map(type, chain.from_iterable(rows))) <= _NUMBERS
-    ):
-        try:
-            values = np.array(rows, np.float64)
-        except OverflowError:
-            pass
-        else:
-            if np.isfinite(values).all():
-                return values
+    if set(map(type, rows)) == {list} and set(map(len, rows)) == {width}:
+        values = matrix(rows, width)
+        if not np.isnan(values).any():
+            return values
     return np.array([_row(row, width) for row in rows], np.float64).reshape(-1, width)
 
 

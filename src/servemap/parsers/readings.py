@@ -30,11 +30,8 @@ class Readings(NamedTuple):
     names: dict[str, str]
 
 
-class _At(NamedTuple):
-    """When a row was received: epoch and monotonic ns."""
-
-    t_ns: int
-    mono_ns: int
+# When a row was received: epoch and monotonic ns.
+_At = tuple[int, int]
 
 
 def parse_printed(lines: Iterable[JsonLine], interval: float, reading: Reading) -> Readings:
@@ -91,7 +88,7 @@ class _Lines:
     def taken(self, line: int) -> _At:
         """Return when a line was received; the lines before it gave no row, or have given it."""
         at = self._waiting.pop(line)
-        while (before := next(iter(self._waiting), line)) < line:
+        while self._waiting and (before := next(iter(self._waiting))) < line:
             del self._waiting[before]
         return at
 
@@ -106,7 +103,7 @@ def parse_pages(lines: Iterable[JsonLine], interval: float, reading: Reading) ->
     sampler = Sampler(reading, interval)
     times: list[int] = []
     skipped: list[Skipped] = []
-    begun: _At | None = None
+    begun_ns: int | None = None
     for line in as_pages(lines, kind):
         at, page = _at(line), text(line.value.get("text"))
         if at is None or page is None:
@@ -120,13 +117,13 @@ def parse_pages(lines: Iterable[JsonLine], interval: float, reading: Reading) ->
             skipped.append(Skipped(line.line, error.what))
             continue
         skipped += [Skipped(line.line, one.reason) for one in found.skipped]
-        gone_ns = None if begun is None else at.mono_ns - begun.mono_ns
-        if gone_ns is None or not 0 <= gone_ns < interval * 5e8:
-            times.append(at.t_ns)
-            begun = at
+        t_ns, mono_ns = at
+        if begun_ns is None or not 0 <= mono_ns - begun_ns < interval * 5e8:
+            times.append(t_ns)
+            begun_ns = mono_ns
         of = text(line.value.get("of"))
         for row in kind.rows(found.data):
-            sampler.add(row if of is None else {**row, "of": of}, *at)
+            sampler.add(row if of is None else {**row, "of": of}, t_ns, mono_ns)
     return Readings(Parsed(sampler.series(), times, skipped), sampler.names)
 
 
@@ -148,4 +145,4 @@ def _page_kind(reading: Reading) -> Page:
 
 def _at(line: JsonLine) -> _At | None:
     t_ns, mono_ns = integer(line.value.get("t_ns")), integer(line.value.get("mono_ns"))
-    return None if t_ns is None or mono_ns is None else _At(t_ns, mono_ns)
+    return None if t_ns is None or mono_ns is None else (t_ns, mono_ns)

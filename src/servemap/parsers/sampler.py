@@ -1,6 +1,7 @@
 """Rows of what was sampled to series: gauges, averages and counts since the row before, rates."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from string import Formatter
 from typing import Any, NamedTuple
@@ -10,44 +11,75 @@ from numpy.typing import NDArray
 
 from servemap.parsers.cells import key
 from servemap.parsers.fields import Field, Reading
-from servemap.parsers.grown import PENDING, Column, Stamps, steps
+from servemap.parsers.grown import PENDING, Stamps, matrix, number_or_nan, steps
 from servemap.parsers.series import Floats, Ints, Series
 from servemap.parsers.values import text
 
 Row = Mapping[str, Any]
 
 
-class _Entity:
-    """The rows of one entity: a column for each field, and for each name a pattern stands for."""
+class _Rows:
+    """The rows of one entity, and the fields that are kept of them."""
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
+        self.fields = list(fields)
         self.stamps = Stamps()
-        self.columns = [(field, Column(0, field.words)) for field in fields]
         self.shapes: set[tuple[str, ...]] = set()
-        self._gather()
+        self._pending: list[Row] = []
+        self._parts: list[Floats] = []
 
-    def widen(self, fields: tuple[Field, ...]) -> None:
-        """Add columns for fields that were not there before."""
-        known = {field for field, _ in self.columns}
-        rows = len(self.stamps)
-        self.columns += [(f, Column(rows, f.words)) for f in fields if f not in known]
-        self._gather()
-
-    def _gather(self) -> None:
-        self._single = [(f.fields[0], c.append) for f, c in self.columns if len(f.fields) == 1]
-        self._several = [(f.fields, c.append) for f, c in self.columns if len(f.fields) > 1]
+    def widen(self, fields: Iterable[Field]) -> None:
+        """Keep more fields from now on; those that are kept already stay as they are."""
+        self._settle()
+        self.fields += [field for field in fields if field not in self.fields]
 
     def add(self, row: Row, t_ns: int, mono_ns: int) -> None:
-        """Add a row to all columns."""
-        get = row.get
-        for name, append in self._single:
-            append(get(name))
-        for names, append in self._several:
-            append(next((found for name in names if (found := get(name)) is not None), None))
+        """Add a row, which must not change any more."""
+        self._pending.append(row)
         self.stamps.add(t_ns, mono_ns)
-        if not len(self.stamps) % PENDING:
-            for _, column in self.columns:
-                column.settle()
+        if len(self._pending) == PENDING:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._pending:
+            self._parts.append(_matrix(self._pending, self.fields))
+            self._pending = []
+
+    def columns(self) -> Iterator[tuple[Field, Floats]]:
+        """Yield each field with its values, one a row, NaN where there is none."""
+        self._settle()
+        for place, field in enumerate(self.fields):
+            yield field, np.concatenate([
+                part[:, place] if place < part.shape[1] else np.full(len(part), np.nan)
+                for part in self._parts
+            ])  # fmt: skip
+
+
+def _matrix(rows: Sequence[Row], fields: Sequence[Field]) -> Floats:
+    """Return the values of fields, of shape (rows, fields), NaN where there is none."""
+    found = np.empty((len(rows), len(fields)))
+    plain = [place for place, field in enumerate(fields)
+             if field.words is None and len(field.fields) == 1]  # fmt: skip
+    names = [fields[place].fields[0] for place in plain]
+    found[:, plain] = matrix([[row.get(name) for name in names] for row in rows], len(plain))
+    for place, field in enumerate(fields):
+        if field.words is not None:
+            said = map(str, _first(rows, field.fields))
+            found[:, place] = [field.words.get(word, math.nan) for word in said]
+        elif len(field.fields) > 1:
+            found[:, place] = list(map(number_or_nan, _first(rows, field.fields)))
+    return found
+
+
+def _first(rows: Sequence[Row], names: tuple[str, ...]) -> list[Any]:
+    """Return of each row the first of its fields that is there."""
+    found = [row.get(names[0]) for row in rows]
+    for name in names[1:]:
+        if None not in found:
+            break
+        pairs = zip(found, rows, strict=True)
+        found = [row.get(name) if one is None else one for one, row in pairs]
+    return found
 
 
 class Sampler:
@@ -60,7 +92,7 @@ class Sampler:
         self._fixed = tuple(f for f in reading.fields if not f.metric.endswith("*"))
         self._patterns = [f for f in reading.fields if f.metric.endswith("*")]
         self._spread: dict[tuple[Field, str], Field | None] = {}
-        self._entities: dict[str, _Entity] = {}
+        self._entities: dict[str, _Rows] = {}
         self.names: dict[str, str] = {}
 
     def add(self, row: Row, t_ns: int, mono_ns: int) -> str | None:
@@ -73,10 +105,10 @@ class Sampler:
             self.names[entity] = named
         own = self._entities.get(entity)
         if own is None:
-            own = self._entities[entity] = _Entity(self._fixed)
+            own = self._entities[entity] = _Rows(self._fixed)
         if self._patterns and (shape := tuple(row)) not in own.shapes:
             own.shapes.add(shape)
-            own.widen(tuple(self._each(shape)))
+            own.widen(self._each(shape))
         own.add(row, t_ns, mono_ns)
         return entity
 
@@ -97,11 +129,10 @@ class Sampler:
         """Return all samples so far, by entity, metric and unit."""
         return [one for entity, own in self._entities.items() for one in self._series(entity, own)]
 
-    def _series(self, entity: str, own: _Entity) -> Iterator[Series]:
+    def _series(self, entity: str, own: _Rows) -> Iterator[Series]:
         times = _Times(*own.stamps.arrays(), self._interval_s)
         found: dict[tuple[str, str], list[_Made]] = {}
-        for field, column in own.columns:
-            values = column.values()
+        for field, values in own.columns():
             if not np.isnan(values).all():
                 made = times.made(field, values)
                 if made.rows.size:

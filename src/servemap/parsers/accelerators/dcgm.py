@@ -35,17 +35,23 @@ def is_blank(found: Number | None) -> bool:
     if found is None:
         return True
     # A float near 2^63 has lost the last digits of the code.
-    return found >= _BLANK_INT64 - 512 or any(
-        blank <= found < blank + 16 for blank in (_BLANK_INT32, _BLANK_FP64)
+    return (
+        _BLANK_INT32 <= found < _BLANK_INT32 + 16
+        or _BLANK_FP64 <= found < _BLANK_FP64 + 16
+        or found >= _BLANK_INT64 - 512
     )
 
 
 def _suspects(fields: dict[str, Any]) -> list[str]:
     """Take away the profiler's zeros of a busy device; return the names of these fields."""
     table = _table()
+    for name in table["engine"]:
+        if fields.get(name) == 0:
+            break
+    else:
+        return []
     busy = [fields[name] for name in table["busy"]["fields"] if fields.get(name) is not None]
-    idle = any(fields.get(name) == 0 for name in table["engine"])
-    if not idle or not busy or busy[0] < table["busy"]["least_percent"]:
+    if not busy or busy[0] < table["busy"]["least_percent"]:
         return []
     names = [name for name, found in fields.items() if name.endswith("_ratio") and found == 0]
     fields.update(dict.fromkeys(names))

@@ -1,11 +1,12 @@
 """nvidia-smi --query-gpu and --query-compute-apps as csv."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import Column, column, make_column, says_failure
-from servemap.parsers.cells import is_missing, quantity, unit
+from servemap.parsers.cells import is_missing, quantity, remembered, unit
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, Notes, foreign
 from servemap.parsers.records import Skipped
@@ -15,6 +16,7 @@ _HEADING = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]*\])?")
 _PLAIN_NAMES = {"timestamp", "name", "count", "index", "serial", "uuid", "pstate", "pid"}
 # May hold commas itself, as nvidia-smi does not quote.
 _FREE_TEXT = "process_name"
+_FOREIGN_CELL = "a cell without the unit of its column"
 # What names a GPU, the surest first.
 _IDENTITIES = ("uuid", "gpu_uuid", "serial", "gpu_serial", "pci_bus_id", "gpu_bus_id", "index")
 
@@ -51,7 +53,20 @@ def csv_rows(
     heading: list[str] = []
     loose: list[tuple[int, list[str]]] = []
     skipped = notes.skipped
+    keys: list[str] = []
+    readers: list[Callable[[str], Any]] = []
     for line, row in lines:
+        # Nearly all lines are so: as many cells as headings, and these are of small letters.
+        if "!" <= row[0] < "a" and row[-1] != "," and line != unended:
+            cells = row.split(", ")
+            if len(cells) == len(readers) > 1:
+                try:
+                    values = [read(cell) for read, cell in zip(readers, cells, strict=True)]
+                except _ForeignCellError:
+                    skipped.append(Skipped(line, _FOREIGN_CELL))
+                else:
+                    yield line, dict(zip(keys, values, strict=True))
+                continue
         cells = _cells(row)
         if (columns is None or len(cells) != len(columns)) and says_failure(row):
             notes.said.append(row.strip())
@@ -61,6 +76,8 @@ def csv_rows(
             if cells != heading:
                 heading = cells
                 columns = [column(cell) for cell in cells]
+                keys = [each.key for each in columns]
+                readers = [remembered(partial(_read, each)) for each in columns]
         elif columns is None:
             has_value = any(quantity(cell) or is_missing(cell) for cell in cells)
             if line == unended and not _unit_of(cells[-1]):
@@ -78,10 +95,13 @@ def csv_rows(
                 whole[-1] = ""
             if whole is None:
                 skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
-            elif not _is_own(row_of := _row(columns, whole), columns, whole):
-                skipped.append(Skipped(line, "a cell without the unit of its column"))
             else:
-                yield line, row_of
+                try:
+                    values = [read(cell) for read, cell in zip(readers, whole, strict=True)]
+                except _ForeignCellError:
+                    skipped.append(Skipped(line, _FOREIGN_CELL))
+                else:
+                    yield line, dict(zip(keys, values, strict=True))
     yield from _without_heading(loose)
     if columns is None and not loose and not notes.said:
         raise foreign("nvidia-smi csv", "heading line and no row of cells")
@@ -124,12 +144,16 @@ def _row(columns: list[Column], cells: list[str]) -> dict[str, Any]:
     return {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}
 
 
-def _is_own(row: dict[str, Any], columns: list[Column], cells: list[str]) -> bool:
-    """Return whether cells under headings with units are numbers or missing."""
-    return None not in row.values() or not any(
-        each.spelling and row[each.key] is None and not is_missing(cell)
-        for each, cell in zip(columns, cells, strict=True)
-    )
+class _ForeignCellError(Exception):
+    """A cell under a heading with a unit is neither a number nor missing."""
+
+
+def _read(column: Column, cell: str) -> Any:
+    word = cell.strip()
+    found = column.read(word)
+    if found is None and column.spelling and not is_missing(word):
+        raise _ForeignCellError
+    return found
 
 
 def _unit_of(cell: str) -> str | None:
