@@ -44,13 +44,13 @@ def matrix(rows: Sequence[Sequence[Any]], width: int) -> Floats:
     """Return what rows of `width` cells hold, NaN for what is no number."""
     if set(map(type, chain.from_iterable(rows))) <= _PLAIN:
         try:
-            values = np.array(rows, np.float64).reshape(-1, width)
+            values = np.array(rows, np.float64).reshape(len(rows), width)
         except OverflowError:
             pass
         else:
             values[np.isinf(values)] = np.nan
             return values
-    return np.array([[number_or_nan(cell) for cell in row] for row in rows]).reshape(-1, width)
+    return np.array([[number_or_nan(cell) for cell in row] for row in rows]).reshape(len(rows), width)
 
 
 def number_or_nan(found: Any) -> float:
@@ -137,7 +137,7 @@ def _matrix(rows: Sequence[Any], width: int) -> Floats:
         values = matrix(rows, width)
         if not np.isnan(values).any():
             return values
-    return np.array([_row(row, width) for row in rows], np.float64).reshape(-1, width)
+    return np.array([_row(row, width) for row in rows], np.float64).reshape(len(rows), width)
 
 
 def _row(row: Any, width: int) -> list[float]:
