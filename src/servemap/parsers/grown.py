@@ -50,7 +50,9 @@ def matrix(rows: Sequence[Sequence[Any]], width: int) -> Floats:
         else:
             values[np.isinf(values)] = np.nan
             return values
-    return np.array([[number_or_nan(cell) for cell in row] for row in rows]).reshape(len(rows), width)
+    return np.array([[number_or_nan(cell) for cell in row] for row in rows]).reshape(
+        len(rows), width
+    )
 
 
 def number_or_nan(found: Any) -> float:

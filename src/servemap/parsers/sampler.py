@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from string import Formatter
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ def _matrix(rows: Sequence[Row], fields: Sequence[Field]) -> Floats:
     plain = [place for place, field in enumerate(fields)
              if field.words is None and len(field.fields) == 1]  # fmt: skip
     names = [fields[place].fields[0] for place in plain]
-    found[:, plain] = matrix([[row.get(name) for name in names] for row in rows], len(plain))
+    found[:, plain] = matrix(_cells(rows, names), len(plain))
     for place, field in enumerate(fields):
         if field.words is not None:
             said = map(str, _first(rows, field.fields))
@@ -69,6 +70,15 @@ def _matrix(rows: Sequence[Row], fields: Sequence[Field]) -> Floats:
         elif len(field.fields) > 1:
             found[:, place] = list(map(number_or_nan, _first(rows, field.fields)))
     return found
+
+
+def _cells(rows: Sequence[Row], names: Sequence[str]) -> list[Sequence[Any]]:
+    if len(names) > 1:
+        try:
+            return list(map(itemgetter(*names), rows))
+        except KeyError:
+            pass  # A row lacks one.
+    return [[row.get(name) for name in names] for row in rows]
 
 
 def _first(rows: Sequence[Row], names: tuple[str, ...]) -> list[Any]:
