@@ -28,6 +28,7 @@ INTERFACES = 4
 T0 = 1_790_000_000_000_000_000
 S = 1_000_000_000
 TURNS = 2
+MEMORY_LIMIT_MB = 2000.0
 
 SMI_NAMES = (
     "index, utilization.gpu [%], utilization.memory [%], memory.used [MiB], memory.total [MiB], "
@@ -164,6 +165,13 @@ def measured(folder: Path, hours: float) -> dict[str, Any]:
         loads.append(round(os.getloadavg()[0], 2))
     speed = round(size / 1e6 / least(turns, "read_and_align_s"), 1)
     return {"bytes": size, "read_mb_per_s": speed, "turns": turns, "load_average": loads}
+
+
+def broken(figures: dict[str, Any]) -> list[str]:
+    """Return whether memory breaks its limit; reading has none of its own."""
+    peak = least(figures["turns"], "peak_mb")
+    over = peak > MEMORY_LIMIT_MB
+    return [f"raw: {peak} MB, limit {MEMORY_LIMIT_MB}"] if over else []
 
 
 if __name__ == "__main__":

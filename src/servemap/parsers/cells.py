@@ -20,7 +20,7 @@ _DECIMAL = re.compile(r"[+-]?[0-9]{0,20}[.,][0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?"
 _EXPONENT = re.compile(r"[+-]?[0-9]{1,20}\.?[eE][+-]?[0-9]{1,2}")
 # A longer cell is neither a number nor a word for a missing one.
 _LONGEST = 80
-_MOST_REMEMBERED = 8192
+_MOST_REMEMBERED = 4096
 _QUANTITY = re.compile(r"([+-]?[0-9][0-9.,eE+-]{0,60})[ \t]*([^0-9\s.,][^\s]{0,20})?")
 
 Number = int | float
