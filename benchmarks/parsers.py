@@ -86,7 +86,7 @@ def _input(kind: str) -> bytes:
     once = ONCE.get(kind, 0)
     raw = b"".join(lines[:once]) + _repeated(b"".join(lines[once:]))
     skipped = len(parse(kind, raw).skipped)
-    if skipped > raw.count(b"\n") / 10:
+    if skipped > raw.count(b"\n") / 2:
         raise RuntimeError(f"{kind}: {skipped} lines were skipped, so nothing is measured")
     return raw
 

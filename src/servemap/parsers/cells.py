@@ -72,6 +72,10 @@ def _number(word: str) -> Number | None:
     return None
 
 
+class ForeignCellError(Exception):
+    """A cell holds what its column never does: the row is of something else."""
+
+
 class _Remembered(dict[str, T]):
     """What cells were read as; a look-up takes a tenth of what `lru_cache` and a call take."""
 

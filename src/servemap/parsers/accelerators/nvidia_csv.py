@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import Column, column, make_column, says_failure
-from servemap.parsers.cells import is_missing, quantity, remembered, unit
+from servemap.parsers.cells import ForeignCellError, is_missing, quantity, remembered, unit
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, Notes, foreign
 from servemap.parsers.records import Skipped
@@ -62,7 +62,7 @@ def csv_rows(
             if len(cells) == len(readers) > 1:
                 try:
                     values = [read(cell) for read, cell in zip(readers, cells, strict=True)]
-                except _ForeignCellError:
+                except ForeignCellError:
                     skipped.append(Skipped(line, _FOREIGN_CELL))
                 else:
                     yield line, dict(zip(keys, values, strict=True))
@@ -98,7 +98,7 @@ def csv_rows(
             else:
                 try:
                     values = [read(cell) for read, cell in zip(readers, whole, strict=True)]
-                except _ForeignCellError:
+                except ForeignCellError:
                     skipped.append(Skipped(line, _FOREIGN_CELL))
                 else:
                     yield line, dict(zip(keys, values, strict=True))
@@ -144,15 +144,12 @@ def _row(columns: list[Column], cells: list[str]) -> dict[str, Any]:
     return {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}
 
 
-class _ForeignCellError(Exception):
-    """A cell under a heading with a unit is neither a number nor missing."""
-
-
 def _read(column: Column, cell: str) -> Any:
+    """Return a value; ForeignCellError for a word where the column has a unit."""
     word = cell.strip()
     found = column.read(word)
     if found is None and column.spelling and not is_missing(word):
-        raise _ForeignCellError
+        raise ForeignCellError
     return found
 
 

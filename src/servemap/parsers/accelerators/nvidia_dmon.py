@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import Column, make_column, says_failure
-from servemap.parsers.cells import key, remembered
+from servemap.parsers.cells import ForeignCellError, key, remembered
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, Notes, foreign
 from servemap.parsers.records import Skipped
@@ -81,7 +81,7 @@ def dmon_rows(
             cells[-1] = ""
         try:
             found = {name: read(cell) for (name, read), cell in zip(readers, cells, strict=True)}
-        except _ForeignCellError:
+        except ForeignCellError:
             found = {}
         identity = (found.get("gpu"), found.get("pid"))
         if not _is_index(identity[0]):
@@ -99,10 +99,6 @@ def _is_index(gpu: Any) -> bool:
     return isinstance(gpu, int) and 0 <= gpu < _MOST_GPUS
 
 
-class _ForeignCellError(Exception):
-    """A cell is none that its column may hold; another tool's row has such."""
-
-
 def _read(column: Column, cell: str) -> Any:
     found = column.read(cell)
     if column.key == "type":
@@ -110,7 +106,7 @@ def _read(column: Column, cell: str) -> Any:
     else:
         is_own = column.key in _TEXTS or not isinstance(found, str)
     if not is_own:
-        raise _ForeignCellError
+        raise ForeignCellError
     return found
 
 

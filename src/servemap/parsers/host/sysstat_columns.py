@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from servemap.parsers.cells import Number, is_missing, key, number, remembered, scaled
+from servemap.parsers.cells import (
+    ForeignCellError,
+    Number,
+    is_missing,
+    key,
+    number,
+    remembered,
+    scaled,
+)
 
 
 @cache
@@ -52,6 +60,20 @@ def column(heading: str) -> Column:
     """Return how a column is read: `%usr` as `usr_percent`, `rxkB/s` as `rx_bytes_per_s`."""
     name, read = _column(heading)
     return Column(name, remembered(read))
+
+
+@lru_cache(maxsize=256)
+def strict_reader(heading: str) -> Callable[[str], Any]:
+    """Return the same reader; ForeignCellError for a cell that is neither a value nor missing."""
+    read = _column(heading).read
+
+    def strict(cell: str) -> Any:
+        found = read(cell)
+        if found is None and not is_missing(cell):
+            raise ForeignCellError
+        return found
+
+    return remembered(strict)
 
 
 def _column(heading: str) -> Column:
