@@ -1,7 +1,7 @@
 """DCGM: dcgmi dmon, dcgmi discovery, dcgm-exporter, and series exported as csv."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from servemap.parsers.cells import Number, key, number, remembered, scaled, unit, value
+from servemap.parsers.cells import Number, Remembered, key, number, scaled, unit, value
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.exposition import read_exposition
 from servemap.parsers.frame import Extract, Notes, foreign
@@ -172,7 +172,7 @@ def dcgmi_dmon_rows(
 def _dmon_rows(
     lines: Iterable[tuple[int, str]], notes: Notes, unended: int = 0
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    columns: list[tuple[str, Callable[[str], Number | None]]] | None = None
+    columns: list[tuple[str, Remembered[Number | None]]] | None = None
     skipped = notes.skipped
     tick, seen = 0, set[tuple[str, int]]()
     for line, row in lines:
@@ -201,14 +201,14 @@ def _dmon_rows(
             tick, seen = tick + 1, set()
         seen.add(identity)
         found: dict[str, Any] = {"tick": tick, "entity": identity[0], "id": identity[1]}
-        found.update({name: read(cell) for (name, read), cell in zip(columns, cells, strict=True)})
+        found.update({name: read[cell] for (name, read), cell in zip(columns, cells, strict=True)})
         yield line, found
     if columns is None:
         raise foreign("dcgmi dmon", "heading line that begins with #Entity")
 
 
 @lru_cache(maxsize=1024)
-def _dmon_field(short: str) -> tuple[str, Callable[[str], Number | None]]:
+def _dmon_field(short: str) -> tuple[str, Remembered[Number | None]]:
     """Return key of a column, and how its cells are read."""
     spelling = next((spelling for spelling, names in _table()["dmon"].items()
                      if short.upper() in names), None)  # fmt: skip
@@ -218,7 +218,7 @@ def _dmon_field(short: str) -> tuple[str, Callable[[str], Number | None]]:
         amount = number(cell)
         return None if is_blank(amount) else scaled(amount, factor)
 
-    return name, remembered(read)
+    return name, Remembered(read)
 
 
 _COUNT = re.compile(r"\s*([0-9]{1,6}) ([A-Za-z][A-Za-z -]{0,40}(?:\(s\))?) found\.?")

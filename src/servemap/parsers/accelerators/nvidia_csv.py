@@ -1,12 +1,19 @@
 """nvidia-smi --query-gpu and --query-compute-apps as csv."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import Column, column, make_column, says_failure
-from servemap.parsers.cells import ForeignCellError, is_missing, quantity, remembered, unit
+from servemap.parsers.cells import (
+    ForeignCellError,
+    Remembered,
+    is_missing,
+    quantity,
+    read_cells,
+    unit,
+)
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, Notes, foreign
 from servemap.parsers.records import Skipped
@@ -54,18 +61,18 @@ def csv_rows(
     loose: list[tuple[int, list[str]]] = []
     skipped = notes.skipped
     keys: list[str] = []
-    readers: list[Callable[[str], Any]] = []
+    readers: list[Remembered[Any]] = []
     for line, row in lines:
         # Nearly all lines are so: as many cells as headings, and these are of small letters.
         if "!" <= row[0] < "a" and row[-1] != "," and line != unended:
             cells = row.split(", ")
             if len(cells) == len(readers) > 1:
                 try:
-                    values = [read(cell) for read, cell in zip(readers, cells, strict=True)]
+                    found = read_cells(keys, readers, cells)
                 except ForeignCellError:
                     skipped.append(Skipped(line, _FOREIGN_CELL))
                 else:
-                    yield line, dict(zip(keys, values, strict=True))
+                    yield line, found
                 continue
         cells = _cells(row)
         if (columns is None or len(cells) != len(columns)) and says_failure(row):
@@ -77,7 +84,7 @@ def csv_rows(
                 heading = cells
                 columns = [column(cell) for cell in cells]
                 keys = [each.key for each in columns]
-                readers = [remembered(partial(_read, each)) for each in columns]
+                readers = [Remembered(partial(_read, each)) for each in columns]
         elif columns is None:
             has_value = any(quantity(cell) or is_missing(cell) for cell in cells)
             if line == unended and not _unit_of(cells[-1]):
@@ -97,11 +104,11 @@ def csv_rows(
                 skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
             else:
                 try:
-                    values = [read(cell) for read, cell in zip(readers, whole, strict=True)]
+                    found = read_cells(keys, readers, whole)
                 except ForeignCellError:
                     skipped.append(Skipped(line, _FOREIGN_CELL))
                 else:
-                    yield line, dict(zip(keys, values, strict=True))
+                    yield line, found
     yield from _without_heading(loose)
     if columns is None and not loose and not notes.said:
         raise foreign("nvidia-smi csv", "heading line and no row of cells")

@@ -1,12 +1,12 @@
 """nvidia-smi dmon and pmon."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from servemap.parsers.accelerators.nvidia_fields import Column, make_column, says_failure
-from servemap.parsers.cells import ForeignCellError, key, remembered
+from servemap.parsers.cells import ForeignCellError, Remembered, key, read_cells
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, Notes, foreign
 from servemap.parsers.records import Skipped
@@ -17,8 +17,13 @@ _FIRST_UNITS = ("idx", "yyyymmdd", "hh:mm:ss")
 _MOST_GPUS = 1000
 _TEXTS = ("command", "name", "date", "time")
 
-_Columns = tuple[list[Column], list[tuple[str, Callable[[str], Any]]]]
-"""The columns of a table, and the key of each with what reads its cells."""
+
+class _Columns(NamedTuple):
+    """The columns of a table, the key of each, and what reads its cells."""
+
+    columns: list[Column]
+    keys: list[str]
+    readers: list[Remembered[Any]]
 
 
 def parse_dmon(text: str) -> Extract:
@@ -47,7 +52,8 @@ def dmon_rows(
     """
     names: list[str] | None = None
     columns: list[Column] = []
-    readers: list[tuple[str, Callable[[str], Any]]] = []
+    keys: list[str] = []
+    readers: list[Remembered[Any]] = []
     skipped = notes.skipped
     tick, seen = 0, set[tuple[Any, ...]]()
     right_edge = 0
@@ -58,10 +64,11 @@ def dmon_rows(
                 right_edge = len(row)
                 if words != names:
                     names = words
-                    columns = [make_column(key(name), None) for name in names]
-                    readers = _readers(columns)
+                    columns, keys, readers = _read_by(
+                        [make_column(key(name), None) for name in names]
+                    )
             elif names is not None and (named := _dmon_columns(tuple(names), tuple(words))):
-                columns, readers = named
+                columns, keys, readers = named
             continue
         # A row begins with the number of its GPU, which hardly a message does.
         if (not row.lstrip()[:1].isdigit() or "command" in row) and says_failure(row):
@@ -80,7 +87,7 @@ def dmon_rows(
             skipped.append(Skipped(line, "cut in the last cell"))
             cells[-1] = ""
         try:
-            found = {name: read(cell) for (name, read), cell in zip(readers, cells, strict=True)}
+            found = read_cells(keys, readers, cells)
         except ForeignCellError:
             found = {}
         identity = (found.get("gpu"), found.get("pid"))
@@ -124,8 +131,9 @@ def _dmon_columns(names: tuple[str, ...], units: tuple[str, ...]) -> _Columns | 
         make_column(key(name), "MiB" if spelling == "MB" else spelling)
         for name, spelling in zip(names, units, strict=True)
     ]
-    return columns, _readers(columns)
+    return _read_by(columns)
 
 
-def _readers(columns: list[Column]) -> list[tuple[str, Callable[[str], Any]]]:
-    return [(each.key, remembered(partial(_read, each))) for each in columns]
+def _read_by(columns: list[Column]) -> _Columns:
+    readers = [Remembered(partial(_read, each)) for each in columns]
+    return _Columns(columns, [each.key for each in columns], readers)

@@ -1,11 +1,10 @@
 """Tables of mpstat, pidstat and sar: headings that come again, rows that begin with a time."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 from servemap.model.errors import ParseError
-from servemap.parsers.cells import ForeignCellError
+from servemap.parsers.cells import ForeignCellError, Remembered, read_cells
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.host.sysstat_columns import (
@@ -35,7 +34,7 @@ class _Tables:
     def __init__(self) -> None:
         self.found: dict[tuple[str, ...], dict[str, Any]] = {}
         self.keys: list[str] = []
-        self.readers: list[Callable[[str], Any]] = []
+        self.readers: list[Remembered[Any]] = []
         self.open: dict[str, Any] | None = None
         self.right_edge = 0
         self.has_epoch = False
@@ -61,10 +60,9 @@ class _Tables:
         if len(words) != width:
             return f"{len(words)} words under {width} headings"
         try:
-            values = [read(word) for read, word in zip(self.readers, words, strict=True)]
+            return read_cells(self.keys, self.readers, words)
         except ForeignCellError:
             return "a cell that is no value of its column"
-        return dict(zip(self.keys, values, strict=True))
 
 
 def read_tables(kind: str, text: str) -> Extract:

@@ -11,10 +11,10 @@ import yaml
 from servemap.parsers.cells import (
     ForeignCellError,
     Number,
+    Remembered,
     is_missing,
     key,
     number,
-    remembered,
     scaled,
 )
 
@@ -59,11 +59,11 @@ def _percent(cell: str) -> Number | None:
 def column(heading: str) -> Column:
     """Return how a column is read: `%usr` as `usr_percent`, `rxkB/s` as `rx_bytes_per_s`."""
     name, read = _column(heading)
-    return Column(name, remembered(read))
+    return Column(name, Remembered(read).__getitem__)
 
 
 @lru_cache(maxsize=256)
-def strict_reader(heading: str) -> Callable[[str], Any]:
+def strict_reader(heading: str) -> Remembered[Any]:
     """Return the same reader; ForeignCellError for a cell that is neither a value nor missing."""
     read = _column(heading).read
 
@@ -73,7 +73,7 @@ def strict_reader(heading: str) -> Callable[[str], Any]:
             raise ForeignCellError
         return found
 
-    return remembered(strict)
+    return Remembered(strict)
 
 
 def _column(heading: str) -> Column:
