@@ -2,9 +2,11 @@
 
 import math
 import re
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from operator import getitem
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -14,14 +16,17 @@ _MISSING = frozenset({
     *("insufficient permissions", "gpu is lost", "requested functionality has been deprecated"),
 })  # fmt: skip
 # Twenty digits hold every 64-bit counter; longer ones are no measurement.
+_MOST_DIGITS = 20
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,20}[.,][0-9]{1,30}(?:[eE][+-]?[0-9]{1,2})?")
 _EXPONENT = re.compile(r"[+-]?[0-9]{1,20}\.?[eE][+-]?[0-9]{1,2}")
 # A longer cell is neither a number nor a word for a missing one.
 _LONGEST = 80
+_MOST_REMEMBERED = 4096
 _QUANTITY = re.compile(r"([+-]?[0-9][0-9.,eE+-]{0,60})[ \t]*([^0-9\s.,][^\s]{0,20})?")
 
 Number = int | float
+T = TypeVar("T")
 
 
 class Quantity(NamedTuple):
@@ -54,6 +59,8 @@ def number(cell: str) -> Number | None:
     here. Whole numbers without a mark are int.
     """
     word = cell.strip()
+    if word.isdecimal() and word.isascii() and len(word) <= _MOST_DIGITS:
+        return int(word)
     return _number(word) if len(word) <= _LONGEST else None
 
 
@@ -65,6 +72,30 @@ def _number(word: str) -> Number | None:
     if _DECIMAL.fullmatch(word) or _EXPONENT.fullmatch(word):
         return float(word.replace(",", "."))
     return None
+
+
+class ForeignCellError(Exception):
+    """A cell holds what its column never does: the row is of something else."""
+
+
+class Remembered(dict[str, T]):
+    """What cells of a column were read as lately, by `read`; its errors are not kept."""
+
+    def __init__(self, read: Callable[[str], T]) -> None:
+        self._read = read
+
+    def __missing__(self, cell: str) -> T:
+        if len(self) >= _MOST_REMEMBERED:
+            self.clear()
+        found = self[cell] = self._read(cell)
+        return found
+
+
+def read_cells(
+    keys: Sequence[str], columns: Sequence[Remembered[Any]], cells: Sequence[str]
+) -> dict[str, Any]:
+    """Return a row by its keys: a cell of each column, as the column reads it."""
+    return dict(zip(keys, map(getitem, columns, cells), strict=True))
 
 
 def quantity(cell: str) -> Quantity | None:

@@ -3,7 +3,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servemap.parsers.jsonl import parse_jsonl
+from servemap.model.files import finite
+from servemap.parsers.jsonl import parse_jsonl, stream_jsonl
 from servemap.parsers.records import Skipped, skip_summary
 
 JSON = st.recursive(
@@ -75,3 +76,30 @@ def test_summary_groups_reasons():
     skipped = [Skipped(3, "not JSON"), Skipped(5, "not JSON"), Skipped(9, "cut")]
     assert skip_summary(skipped) == ["not JSON (2 lines, first 3)", "cut (line 9)"]
     assert len(skip_summary([Skipped(n, str(n)) for n in range(50)])) == 5
+
+
+ODD = (
+    b'{"a":NaN}', b'{"a":1e999}', b'{"a":"\\ud800"}', b'{"a":"\xff"}', b"\xef\xbb\xbf{}", b" {} \r",
+    b'{"a":123456789012345678901234567890}', b'{"a":1,"a":2}', b'{"a":[1,]}', b"", b"\x0c", b"7",
+    b'{"a":-0.0}', b'{"a":"\x01"}', b'{"a"',
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(ODD) | st.binary(max_size=9), max_size=9), st.booleans())
+def test_lines_are_read_as_the_standard_library_reads_them(tmp_path_factory, raws, ended):
+    data = b"\n".join(raws) + b"\n" * ended
+    wanted = []
+    for number, raw in enumerate(data.split(b"\n"), start=1):
+        try:
+            value = json.loads(raw, parse_constant=lambda _: None, parse_float=finite)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            wanted.append((number, repr(value)))
+    found = parse_jsonl(data)
+    assert [(line.line, repr(line.value)) for line in found.lines] == wanted
+    path = tmp_path_factory.mktemp("lines") / "x.jsonl"
+    path.write_bytes(data)
+    skipped = []
+    assert list(map(repr, stream_jsonl(path, skipped))) == list(map(repr, found.lines))
+    assert skipped == found.skipped

@@ -4,14 +4,14 @@ import re
 from typing import Any
 
 from servemap.model.errors import ParseError
-from servemap.parsers.cells import is_missing
+from servemap.parsers.cells import ForeignCellError, Remembered, read_cells
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.host.sysstat_columns import (
-    Column,
     column,
     is_heading,
     leading_time,
+    strict_reader,
     table_name,
 )
 from servemap.parsers.jsontext import read_document
@@ -34,7 +34,8 @@ class _Tables:
     def __init__(self) -> None:
         self.found: dict[tuple[str, ...], dict[str, Any]] = {}
         self.headings: list[str] = []
-        self.columns: list[Column] = []
+        self.keys: list[str] = []
+        self.readers: list[Remembered[Any]] = []
         self.open: dict[str, Any] | None = None
         self.right_edge = 0
         self.has_epoch = False
@@ -43,18 +44,18 @@ class _Tables:
     def begin(self, headings: list[str], right_edge: int, has_epoch: bool = False) -> None:
         self.right_edge, self.has_epoch = right_edge, has_epoch
         self.headings = headings
-        self.columns = [column(heading) for heading in headings]
+        self.keys = [column(heading).key for heading in headings]
+        self.readers = [strict_reader(heading) for heading in headings]
         names = tuple(headings)
         if names not in self.found:
-            keys = [each.key for each in self.columns]
-            self.found[names] = {"name": table_name(headings), "columns": keys,
+            self.found[names] = {"name": table_name(headings), "columns": self.keys,
                                  "rows": [], "averages": []}  # fmt: skip
         self.open = self.found[names]
         self.has_free_text = headings[-1] == _FREE_TEXT
 
     def read(self, words: list[str]) -> Row | str:
         """Return the row of some words, or why they are none."""
-        width = len(self.columns)
+        width = len(self.keys)
         if self.open is None:
             return "no heading before it"
         if self.has_free_text and len(words) > width:
@@ -63,13 +64,10 @@ class _Tables:
             return f"{len(words)} words under {width} headings"
         if words[0] == self.headings[0]:
             return "a heading that is not known"
-        row = {each.key: each.read(word) for each, word in zip(self.columns, words, strict=True)}
-        if None in row.values() and any(
-            row[each.key] is None and not is_missing(word)
-            for each, word in zip(self.columns, words, strict=True)
-        ):
+        try:
+            return read_cells(self.keys, self.readers, words)
+        except ForeignCellError:
             return "a cell that is no value of its column"
-        return row
 
 
 def read_tables(kind: str, text: str) -> Extract:
@@ -129,7 +127,7 @@ def read_tables(kind: str, text: str) -> Extract:
     is_cut = len(row) < tables.right_edge or tables.has_free_text
     if last is not None and line == unended and is_cut:
         skipped.append(Skipped(line, "cut in the last cell"))
-        last[tables.columns[-1].key] = None
+        last[tables.keys[-1]] = None
     if not tables.found:
         raise foreign(kind, "heading line with a time and the columns")
     data = {"host": host, "tables": list(tables.found.values()), "restarts": restarts,
