@@ -19,6 +19,8 @@ Record = Mapping[str, Any]
 Value = tuple[str, float]
 """What a bandwidth is of, in words, and bytes/s."""
 
+_WITH_A_LOG = ("nccl", "rccl")
+"""Backends that log their connections, so that a record without any shows none."""
 _AGAIN = "mend what it says; its next try comes with the same command, or with -f on its file"
 
 
@@ -85,14 +87,18 @@ def _paths(server: ServerSpec, record: Record, part: Record) -> Check:
     place = _place(part)
     if server.transport is None or not server.transport.asks_paths:
         return Check("paths", None, "")
+    backend = text(part.get("backend"))
+    by_nccl = record.get("kind") == "collective" and backend in (None, *_WITH_A_LOG)
+    nodes = [str(node) for node in sequence(part.get("nodes"))]
     seen = _seen(part)
     if seen is None:
-        backend = text(part.get("backend")) or str(record.get("kind"))
-        return Check("paths", None, f"{place}: the transport is not told ({backend})")
-    nodes = [str(node) for node in sequence(part.get("nodes"))]
+        if not by_nccl:
+            said = backend or str(record.get("kind"))
+            return Check("paths", None, f"{place}: the transport is not told ({said})")
+        seen = connected(dict.fromkeys(nodes, ""))
     alike = server.model_copy(
         update={
-            "topology": Topology(tp=max(1, len(sequence(part.get("ranks"))))),
+            "topology": Topology(tp=max(1, len(nodes), len(sequence(part.get("ranks"))))),
             "container": server.container if _in_container(record) else None,
         }
     )
@@ -108,7 +114,7 @@ def _seen(part: Record) -> Connected | None:
     stored = mapping(part.get("transport"))
     try:
         return restored(stored) if stored else None
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         return None
 
 

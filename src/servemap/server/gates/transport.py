@@ -62,7 +62,9 @@ def judge(
         return _not_applicable("there is one card, which NCCL connects to nothing")
     if required is None or not required.asks_paths:
         shown = f"connected: {said}" if said else "the log shows no connection of NCCL"
-        return _not_applicable(f"server.transport requires no path; {shown}")
+        return _not_applicable(
+            "; ".join(["server.transport requires no path", shown, *seen.unread])
+        )
     problems: list[Problem] = []
     notes: list[str] = []
     for found, note in (
@@ -71,6 +73,8 @@ def judge(
     ):
         problems += found
         notes += note
+    if len(notes) < _parts(required):
+        problems += _not_whole(topology, problems, seen)
     if problems:
         evidence = "; ".join(text for _, text in problems)
         return Check(
@@ -83,6 +87,22 @@ def judge(
     if len(notes) == _parts(required):
         return _not_applicable(evidence)
     return Check(NAME, True, evidence)
+
+
+def _not_whole(
+    topology: Topology, problems: Sequence[Problem], seen: Connected
+) -> Iterator[Problem]:
+    """Yield why the logs may hide a connection; ranks only where each node shows one."""
+    for text in seen.unread:
+        yield "unread", f"not shown: {text}"
+    if "shown" in (kind for kind, _ in problems):
+        return
+    for text in seen.missing:
+        yield "ranks", f"not shown: {text}"
+    # Data parallel ranks may share these cards.
+    ranks = topology.tp * topology.pp
+    if seen.connected < ranks and not seen.missing:
+        yield "ranks", f"not shown: {seen.connected} of {ranks} ranks logged a connection"
 
 
 def _not_applicable(reason: str) -> Check:

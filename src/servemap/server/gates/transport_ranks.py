@@ -1,0 +1,66 @@
+"""Whether the logs of a server's nodes show all of its ranks, each of them once."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from servemap.parsers.communication.nccl_state import Log, Process
+
+Member = tuple[str, Process]
+"""The node whose log has a process, and the process with one of its cards."""
+_SHOWN = 8
+
+
+def ranks_connected(logs: Mapping[str, Log]) -> int:
+    """Return how many ranks the logs show connected; a rank that two logs show counts once.
+
+    One is connected that logs a connection, or to which another sends without a network: of P2P
+    and SHM only the sender writes a line (`src/transport/{p2p,shm}.cc`).
+    """
+    found = set()
+    for log in logs.values():
+        received = {link.target for link in log.links if link.device is None}
+        for key, process in log.processes.items():
+            if _is_connected(process, received):
+                ranks = frozenset(process.ranks)
+                found.add((key, process.bus_id, ranks, frozenset(process.members)))
+    return len(found)
+
+
+def _is_connected(process: Process, received: set[int | None]) -> bool:
+    return any(size == 0 or rank in received for size, rank in process.ranks)
+
+
+def missing_ranks(logs: Mapping[str, Log]) -> Iterator[str]:
+    """Yield in words what the logs lack of the ranks of the largest communicators.
+
+    Each rank of a communicator is in one process, which says so when it joins it. Old logs have no
+    ids; there each rank has to be there as often as any other.
+    """
+    members = [(node, process) for node, log in logs.items() for process in log.processes.values()]
+    largest = max((size for _, one in members for _, size, _ in one.members), default=0)
+    places: dict[str | None, dict[int, list[str]]] = {}
+    for node, process in members:
+        for identity, size, rank in process.members:
+            if size == largest:
+                places.setdefault(identity, {}).setdefault(rank, []).append(node)
+    # A process whose joining was not read still logs which rank it connects.
+    joined = {rank for _, process in members if not process.members for _, rank in process.ranks}
+    for identity, ranks in sorted(places.items(), key=str):
+        name = f"communicator {identity}" if identity else "the communicators"
+        lacking = [rank for rank in range(largest) if rank not in ranks and rank not in joined]
+        if lacking:
+            yield f"rank {_few(lacking)} of the {largest} of {name} logged nothing"
+        elif identity is not None:
+            for rank, nodes in sorted(ranks.items()):
+                if len(nodes) > 1:
+                    yield f"rank {rank} of {name} is in the logs of {' and '.join(nodes)}"
+        else:
+            often = max(len(nodes) for nodes in ranks.values())
+            fewer = [rank for rank, nodes in sorted(ranks.items()) if len(nodes) < often]
+            if fewer and not joined:
+                yield f"rank {_few(fewer)} of {name} of {largest} logged less often than others"
+
+
+def _few(numbers: Iterable[int]) -> str:
+    said = [str(number) for number in numbers]
+    more = [f"{len(said) - _SHOWN} more"] if len(said) > _SHOWN else []
+    return ", ".join([*said[:_SHOWN], *more])
