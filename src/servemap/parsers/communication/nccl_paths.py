@@ -20,6 +20,7 @@ _TOLD = re.compile(
     r"(?:Channel|Ring) \d{1,4}(?:/\d{1,4})? ?: ?"
     r"\d{1,7}(?:\[[^\]]{0,16}\]?)? ?-> ?\d{1,7}(?!\d| ->)"
     r"|CollNet \d{1,4}(?:/\d{1,4})? ?: ?\d{1,7} \["
+    r"|-> ?\d{1,7}(?:\[[^\]]{0,16}\])?(?: \[(?:send|receive)\])? via\b"
     r"|\bvia (?:(?:NET|P2P|SHM|COLLNET)/|direct shared memory)"
 )
 # What NCCL writes after a path: GDRDMA(PCI), Shared, read, flush=None, 3[b000].
@@ -30,9 +31,10 @@ _NET_DEVICE = re.compile(r"(\d{1,4})(?:\(\d{1,7}\))?")
 class Link(NamedTuple):
     """One direction of one channel between two ranks, logged by one of them.
 
-    `host` and `pid` are of that one, None where the line does not say them. `path` is the transport and its kind (`NET/IB`, `P2P/CUMEM`, `SHM/direct`), `options` what
-    follows it. `device` is the index of the network device, `gdrdma` whether the data go straight
-    between card and network device; both are None where there is no network.
+    `host` and `pid` are of that one, None where the line does not say them. `path` is the
+    transport and its kind (`NET/IB`, `P2P/CUMEM`, `SHM/direct`), `options` what follows it.
+    `device` is the index of the network device, `gdrdma` whether the data go straight between card
+    and network device; both are None where there is no network.
     """
 
     own_rank: int

@@ -91,19 +91,20 @@ def _paths(server: ServerSpec, record: Record, part: Record) -> Check:
     by_nccl = record.get("kind") == "collective" and backend in (None, *_WITH_A_LOG)
     nodes = [str(node) for node in sequence(part.get("nodes"))]
     seen = _seen(part)
-    if seen is None:
-        if not by_nccl:
-            said = backend or str(record.get("kind"))
-            return Check("paths", None, f"{place}: the transport is not told ({said})")
-        seen = connected(dict.fromkeys(nodes, ""))
+    if seen is None and not by_nccl:
+        said = backend or str(record.get("kind"))
+        return Check("paths", None, f"{place}: the transport is not told ({said})")
+    # Where the record does not say how many ranks there were, paths of each kind may be.
+    ranks = len(sequence(part.get("ranks"))) or 2 * max(1, len(nodes))
     alike = server.model_copy(
         update={
-            "topology": Topology(tp=max(1, len(nodes), len(sequence(part.get("ranks"))))),
+            "topology": Topology(tp=ranks),
             "container": server.container if _in_container(record) else None,
         }
     )
-    check = judge(alike, nodes, seen, _envs(part))
-    return Check("paths", check.ok, f"{place}: {check.evidence}", check.remedy)
+    check = judge(alike, nodes, seen or connected(dict.fromkeys(nodes, "")), _envs(part))
+    lost = "" if seen else "the record has no log of NCCL that can be read: "
+    return Check("paths", check.ok, f"{place}: {lost}{check.evidence}", check.remedy)
 
 
 def _in_container(record: Record) -> bool:

@@ -155,7 +155,8 @@ def _unread(read: Mapping[str, Log], unplaced: Sequence[str]) -> Iterator[str]:
     """Yield how many lines of connections are left out, and the first of them."""
     for node, log in read.items():
         if lines := log.unread:
-            yield f"{len(lines)} broken lines in the log of {node} tell of connections: {_cut(lines[0])}"
+            said = f"{len(lines)} lines of connections in the log of {node} are broken"
+            yield f"{said}: {_cut(lines[0])}"
     if unplaced:
         yield f"{len(unplaced)} lines of connections are of no known node: {_cut(unplaced[0])}"
 
