@@ -12,8 +12,9 @@ from servemap.model.server_spec import ServerSpec, Topology
 from servemap.model.transport import RequiredBaseline
 from servemap.parsers.values import integer, mapping, number, sequence, text
 from servemap.server.gates.checks import Check
-from servemap.server.gates.transport import judge, remedies
+from servemap.server.gates.transport import judge
 from servemap.server.gates.transport_paths import Connected, connected, restored
+from servemap.server.gates.transport_remedies import remedies
 
 Record = Mapping[str, Any]
 Value = tuple[str, float]

@@ -45,10 +45,10 @@ def missing_ranks(logs: Mapping[str, Log]) -> Iterator[str]:
     # A process whose joining was not read still logs which rank it connects.
     joined = {rank for _, process in members if not process.members for _, rank in process.ranks}
     for identity, ranks in sorted(places.items(), key=str):
-        name = f"communicator {identity}" if identity else "the communicators"
+        name = f"communicator {identity}" if identity else f"communicators of {largest}"
         lacking = [rank for rank in range(largest) if rank not in ranks and rank not in joined]
         if lacking:
-            yield f"rank {_few(lacking)} of the {largest} of {name} logged nothing"
+            yield f"no log says that rank {_few(lacking)} of the {largest} joined {name}"
         elif identity is not None:
             for rank, nodes in sorted(ranks.items()):
                 if len(nodes) > 1:
@@ -57,7 +57,7 @@ def missing_ranks(logs: Mapping[str, Log]) -> Iterator[str]:
             often = max(len(nodes) for nodes in ranks.values())
             fewer = [rank for rank, nodes in sorted(ranks.items()) if len(nodes) < often]
             if fewer and not joined:
-                yield f"rank {_few(fewer)} of {name} of {largest} logged less often than others"
+                yield f"rank {_few(fewer)} joined fewer {name} than others did"
 
 
 def _few(numbers: Iterable[int]) -> str:

@@ -176,7 +176,7 @@ def stream(*logs: str) -> dict[str, Any]:
     [
         (("", ""), "n2: 1 connections between nodes are NET/Socket"),
         (("rank 3 nranks 4", "r"), "n2: 1 connections between nodes are NET/Socket"),
-        (("rank 3 nranks 4", "rank 1 nranks 2"), "rank 3 of the 4 of communicator 0xabc"),
+        (("rank 3 nranks 4", "rank 1 nranks 2"), "rank 3 of the 4 joined communicator 0xabc"),
         (("rank 3 nranks 4", "rank 7 nranks 4"), "n2: 1 connections between nodes are NET/Socket"),
         (("NET/Socket/1", "NET/Soc\nket/1"), "1 lines of connections in the log of n2 are broken"),
         (("b:101", "b:100"), "between nodes are NET/Socket"),

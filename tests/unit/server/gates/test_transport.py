@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from servemap.model.server_spec import ServerSpec
 from servemap.nodes.local import LocalNode
 from servemap.server.gates.checks import Check
-from servemap.server.gates.transport import remedy_table, transport_gate
+from servemap.server.gates.transport import transport_gate
 from servemap.server.gates.transport_paths import connected
+from servemap.server.gates.transport_remedies import remedy_table
 from servemap.server.launch.node_log import bounded
 from tests.corpus import read_sample
 
@@ -445,7 +446,7 @@ def test_a_rank_that_the_logs_lack_is_not_shown() -> None:
     silent = {**logs, "n2": without(logs["n2"], "gpu-b:101:")}
     check = gate(silent, WANTED | {"hcas": None})
     assert check.ok is False
-    assert "not shown: rank 3 of the 4 of communicator 0xabc logged nothing" in check.evidence
+    assert "not shown: no log says that rank 3 of the 4 joined communicator 0xabc" in check.evidence
     assert check.remedy.startswith("Every rank has to log its connections")
     # Its joining is there, its connections are not.
     joined = {**logs, "n2": without(logs["n2"], "gpu-b:101:201 [1] NCCL INFO Channel", "-> 3[")}
@@ -581,7 +582,7 @@ def test_recorded_logs_with_what_fits_and_what_does_not(
     [
         ("004_socket_fallback_2.27_4rank.log", 2, {"inter": "NET/Socket", "gdr": False},
          {"inter": "NET/IB", "gdr": True}, "Nothing that is known here forces sockets",
-         "rank 0, 1, 2 of the 4 of communicator 0x15c1c76db987339e logged nothing"),
+         "no log says that rank 0, 1, 2 of the 4 joined communicator 0x15c1c76db987339e"),
         ("009_p2p_cumem_8gpu_timeout_tail.log", 1, {"intra": "P2P/CUMEM"}, {"intra": "P2P/IPC"},
          "See with nvidia-smi topo -p2p", "6 of 8 ranks logged a connection"),
         ("014_libfabric_newest_2.31_flush.log", 2, {"inter": "NET/Libfabric", "gdr": True},
