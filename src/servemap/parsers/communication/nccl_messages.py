@@ -89,7 +89,8 @@ def read_message(log: Log, entry: NcclLine, line: int) -> bool:
         return True
     if message.startswith(("Channel ", "Ring ", "CollNet ")) and _read_channel(log, entry, message):
         return True
-    if tells_link(message):
+    # At TRACE the receiver of P2P names the connection once more.
+    if entry.level == "INFO" and tells_link(message):
         log.unread.append(message)
         return False
     if message.startswith("Trees"):

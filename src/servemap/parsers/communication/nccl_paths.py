@@ -66,6 +66,8 @@ def read_link(message: str) -> Link | None:
         if index is None:
             return None
         device, options = int(index[1]), options[1:]
+        if any(option and "GDRDMA".startswith(option) for option in options if option != "GDRDMA"):
+            return None
         # Since 2.28 it may say how: GDRDMA(PCI).
         gdrdma = any(option.partition("(")[0] == "GDRDMA" for option in options)
     own = target if found["direction"] == "receive" and target is not None else source

@@ -32,8 +32,7 @@ def _is_connected(process: Process, received: set[int | None]) -> bool:
 def missing_ranks(logs: Mapping[str, Log]) -> Iterator[str]:
     """Yield in words what the logs lack of the ranks of the largest communicators.
 
-    Each rank of a communicator is in one process, which says so when it joins it. Old logs have no
-    ids; there each rank has to be there as often as any other.
+    Each rank of a communicator is in one process, which says so when it joins it.
     """
     members = [(node, process) for node, log in logs.items() for process in log.processes.values()]
     largest = max((size for _, one in members for _, size, _ in one.members), default=0)
@@ -49,15 +48,11 @@ def missing_ranks(logs: Mapping[str, Log]) -> Iterator[str]:
         lacking = [rank for rank in range(largest) if rank not in ranks and rank not in joined]
         if lacking:
             yield f"no log says that rank {_few(lacking)} of the {largest} joined {name}"
-        elif identity is not None:
+        # Without ids, communicators of one size cannot be told apart.
+        if identity is not None:
             for rank, nodes in sorted(ranks.items()):
                 if len(nodes) > 1:
                     yield f"rank {rank} of {name} is in the logs of {' and '.join(nodes)}"
-        else:
-            often = max(len(nodes) for nodes in ranks.values())
-            fewer = [rank for rank, nodes in sorted(ranks.items()) if len(nodes) < often]
-            if fewer and not joined:
-                yield f"rank {_few(fewer)} joined fewer {name} than others did"
 
 
 def _few(numbers: Iterable[int]) -> str:
