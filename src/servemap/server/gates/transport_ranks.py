@@ -1,6 +1,7 @@
 """Whether the logs of a server's nodes show all of its ranks, each of them once."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from itertools import islice
 
 from servemap.parsers.communication.nccl_state import Log, Process
 
@@ -45,9 +46,10 @@ def missing_ranks(logs: Mapping[str, Log]) -> Iterator[str]:
     joined = {rank for _, process in members if not process.members for _, rank in process.ranks}
     for identity, ranks in sorted(places.items(), key=str):
         name = f"communicator {identity}" if identity else f"communicators of {largest}"
-        lacking = [rank for rank in range(largest) if rank not in ranks and rank not in joined]
-        if lacking:
-            yield f"no log says that rank {_few(lacking)} of the {largest} joined {name}"
+        known = ranks.keys() | {rank for rank in joined if rank < largest}
+        if len(known) < largest:
+            lacking = _few(known, largest)
+            yield f"no log says that rank {lacking} of the {largest} joined {name}"
         # Without ids, communicators of one size cannot be told apart.
         if identity is not None:
             for rank, nodes in sorted(ranks.items()):
@@ -55,7 +57,8 @@ def missing_ranks(logs: Mapping[str, Log]) -> Iterator[str]:
                     yield f"rank {rank} of {name} is in the logs of {' and '.join(nodes)}"
 
 
-def _few(numbers: Iterable[int]) -> str:
-    said = [str(number) for number in numbers]
-    more = [f"{len(said) - _SHOWN} more"] if len(said) > _SHOWN else []
-    return ", ".join([*said[:_SHOWN], *more])
+def _few(known: Set[int], size: int) -> str:
+    """Return the first of the ranks that are not known, and how many more there are."""
+    first = islice((rank for rank in range(size) if rank not in known), _SHOWN)
+    more = size - len(known) - _SHOWN
+    return ", ".join([*map(str, first), *([f"{more} more"] if more > 0 else [])])

@@ -466,6 +466,12 @@ def test_a_rank_whose_joining_was_not_read_is_known_by_its_connections() -> None
     assert gate(logs, WANTED).ok is True
 
 
+def test_of_many_missing_ranks_the_first_are_named() -> None:
+    logs = {node: log.replace("nranks 4", "nranks 5000000") for node, log in cluster().items()}
+    (said,) = connected(logs).missing
+    assert said.startswith("no log says that rank 4, 5, 6, 7, 8, 9, 10, 11, 4999988 more of the")
+
+
 def test_ranks_that_the_spec_does_not_count_are_missed_too() -> None:
     """Expert parallel over data parallel ranks: NCCL says how many there are."""
     logs = cluster()
