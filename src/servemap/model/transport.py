@@ -5,10 +5,10 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, model_validator
 
 from servemap.model.base import Model, Slug
-from servemap.model.baselines import Operation, Size
+from servemap.model.baselines import Operation, Size, size_bytes
 
 NetPath = Annotated[
-    str, StringConstraints(pattern=r"^(NET|P2P)/[A-Za-z0-9_-][A-Za-z0-9_ -]{0,39}$")
+    str, StringConstraints(pattern=r"^(NET/[A-Za-z0-9_-][A-Za-z0-9_ -]{0,39}|P2P/MNNVL)$")
 ]
 CardPath = Annotated[
     str, StringConstraints(pattern=r"^(P2P|SHM|NET)(/[A-Za-z0-9_-][A-Za-z0-9_ -]{0,39})?$")
@@ -41,7 +41,9 @@ class Transport(Model):
     inter: NetPath | None = Field(None, description="Between nodes, such as NET/IB.")
     intra: CardPath | None = Field(None, description="Within a node: P2P, SHM, P2P/CUMEM.")
     gdr: bool | None = Field(
-        None, description="Whether all data between nodes go by GPUDirect RDMA, or none."
+        None,
+        strict=True,
+        description="Whether all data between nodes go by GPUDirect RDMA, or none.",
     )
     hcas: list[Device] | None = Field(
         None, min_length=1, description="The RDMA devices that each node uses, no other."
@@ -59,4 +61,10 @@ class Transport(Model):
     def _some(self) -> "Transport":
         if not self.asks_paths and not self.baselines:
             raise ValueError("give at least one of inter, intra, gdr, hcas, baselines")
+        figures = [
+            (one.id, one.operation, one.size and size_bytes(one.size)) for one in self.baselines
+        ]
+        for figure in figures:
+            if figures.count(figure) > 1:
+                raise ValueError(f"baselines has {figure[0]} twice for the same figure")
         return self

@@ -39,6 +39,15 @@ def test_what_no_measurement_can_meet_is_refused(required: dict[str, Any], said:
     assert "server.transport.baselines" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "pair", [({"id": "net"}, {"id": "net", "floor_gb_s": 1}), (FLOOR, {**FLOOR, "size": "65536K"})]
+)
+def test_one_figure_is_required_once(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    with pytest.raises(ConfigError, match="twice for the same figure"):
+        loaded(*pair)
+    assert loaded(FLOOR, {**FLOOR, "size": "8K"}).plan.required_baselines("baseline") == ["ar"] * 2
+
+
 def test_a_size_may_be_written_either_way() -> None:
     assert loaded({**FLOOR, "size": 64 << 20}).plan.required_baselines("baseline") == ["ar"]
 

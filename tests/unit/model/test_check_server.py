@@ -140,11 +140,17 @@ def test_paths_are_required_only_where_a_log_of_nccl_can_show_them(keys: dict[st
     [
         {}, {"inter": "IB"}, {"inter": "SHM"}, {"inter": "NET/"}, {"intra": "NVLink"},
         {"hcas": []}, {"hcas": ["mlx5_0:1"]}, {"gdr": "yes please"}, {"network": "IB"},
+        {"gdr": "yes"}, {"gdr": 1}, {"inter": "P2P/IPC"}, {"inter": "P2P/CUMEM"},
     ],
 )  # fmt: skip
 def test_a_requirement_that_no_log_could_meet_is_refused(required: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         ServerSpec.model_validate({"engine": "vllm", "transport": required})
+
+
+@pytest.mark.parametrize("required", [{"inter": "P2P/MNNVL"}, {"gdr": False}])
+def test_a_requirement_that_a_log_may_meet_is_taken(required: dict[str, Any]) -> None:
+    accept(transport=required)
 
 
 def test_credentials_of_a_url_are_not_told() -> None:

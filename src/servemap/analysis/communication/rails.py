@@ -67,8 +67,12 @@ def rails_of(part: Mapping[str, Any], facts: Facts) -> Rails:
     They are those that NCCL's log names, or the interface that each rank says it uses.
 
     Raises:
-        NotKnownError: a node's devices or their rates are not known.
+        NotKnownError: a node's devices, one of them or their rates are not known.
     """
+    seen = mapping(part.get("transport"))
+    hidden = [*sequence(seen.get("unread")), *sequence(seen.get("missing"))]
+    if hidden:
+        raise NotKnownError(f"NCCL's log may hide network devices: {hidden[0]}")
     found = {node: _devices(part, node) for node in map(str, sequence(part.get("nodes")))}
     sums = {}
     for node, devices in found.items():
@@ -80,13 +84,16 @@ def rails_of(part: Mapping[str, Any], facts: Facts) -> Rails:
 
 
 def _devices(part: Mapping[str, Any], node: str) -> list[str]:
-    paths = map(mapping, sequence(mapping(part.get("transport")).get("paths")))
-    named = {
-        str(device)
-        for path in paths
+    paths = [
+        path
+        for path in map(mapping, sequence(mapping(part.get("transport")).get("paths")))
         if path.get("node") == node and path.get("scope") == "inter_node"
-        for device in sequence(path.get("devices"))
-    }
+    ]
+    unnamed = {str(index) for path in paths for index in sequence(path.get("unnamed"))}
+    if unnamed:
+        numbers = ", ".join(sorted(unnamed))
+        raise NotKnownError(f"{node}: NCCL's log has no name for network device {numbers}")
+    named = {str(device) for path in paths for device in sequence(path.get("devices"))}
     ranks = map(mapping, sequence(part.get("ranks")))
     told = {text(rank.get("interface")) for rank in ranks if rank.get("node") == node}
     return sorted(named or {name for name in told if name})

@@ -146,7 +146,9 @@ def read_perf(part: Part, ended: Mapping[str, Ended]) -> Measured:
     if not problems:
         problems = _incomplete(part, rows)
     nodes = [place.node for place in part.places for _ in range(place.ranks)]
-    seen = connected(_whole_logs("".join(ran.output.values()), nodes))
+    told = logs_by_node("".join(ran.output.values()), nodes)
+    # Also of nodes that cannot be told apart.
+    seen = connected({**dict.fromkeys(nodes, ""), **told.logs}, told.unplaced)
     backend = part.spec.tool.removesuffix("-tests")
     return Measured(
         rows=[] if problems else rows,
@@ -160,11 +162,6 @@ def read_perf(part: Part, ended: Mapping[str, Ended]) -> Measured:
             **({"transport": seen.whole_record()} if seen.paths or seen.ranks else {}),
         },
     )
-
-
-def _whole_logs(text: str, nodes: list[str]) -> dict[str, str]:
-    """Return the log of every node, also of those that cannot be told apart: empty then."""
-    return {**dict.fromkeys(nodes, ""), **logs_by_node(text, nodes)}
 
 
 def _say_missing(part: Part, name: str) -> str:

@@ -1,11 +1,18 @@
 """The log of NCCL or RCCL (NCCL_DEBUG=INFO): which path the data of a communicator take."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from servemap.parsers.communication.nccl_findings import finding_of, may_be_finding
-from servemap.parsers.communication.nccl_line import nccl_lines, plain_line, separated, untag
+from servemap.parsers.communication.nccl_line import (
+    NcclLine,
+    nccl_lines,
+    plain_line,
+    separated,
+    untag,
+)
 from servemap.parsers.communication.nccl_messages import CHANNELS, read_message, read_version
-from servemap.parsers.communication.nccl_paths import summarised
+from servemap.parsers.communication.nccl_paths import summarised, tells_link
 from servemap.parsers.communication.nccl_state import Log
 from servemap.parsers.frame import Extract, foreign
 from servemap.parsers.lines import ended
@@ -60,9 +67,11 @@ def read_log(text: str, skipped: list[Skipped]) -> Log:
             attempt += "exited with code" in rest
         if label:
             log.labels[label] = None
+        if tells_link(outside := outside_messages(rest, messages)):
+            log.unread.append(outside)
         for message in messages:
             if not read_message(log, message, line):
-                skipped.append(Skipped(line, "lines of two processes run into each other"))
+                skipped.append(Skipped(line, "a broken line that tells of a connection"))
         if plain and not may_be_finding(plain[1].message):
             continue
         if found := finding_of(rest):
@@ -70,11 +79,19 @@ def read_log(text: str, skipped: list[Skipped]) -> Log:
             log.findings.append({"class": found, "line": line, "attempt": attempt, "text": said})
         elif not messages and not read_version(log, rest):
             skipped.append(Skipped(line, "no line of NCCL"))
+    last = text.rpartition("\n")[2]
+    if tells_link(last):
+        log.unread.append(last)
     return log
 
 
+def outside_messages(line: str, messages: Sequence[NcclLine]) -> str:
+    """Return what stands in a line before its messages of NCCL, or all of it without any."""
+    return messages[0].lead if messages else line
+
+
 def _data(log: Log) -> dict[str, Any]:
-    paths = summarised(log.links, log.known_hosts(), log.device_names())
+    paths = summarised(log.links, log.known_hosts(), log.link_device_name)
     over_network = [path["gdrdma"] for path in paths if path["gdrdma"] is not None]
     return {
         "library": log.library,

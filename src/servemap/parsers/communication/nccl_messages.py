@@ -1,10 +1,11 @@
 """What single messages of NCCL say."""
 
 import re
+from typing import Any
 
 from servemap.parsers.communication.nccl_line import NcclLine
-from servemap.parsers.communication.nccl_paths import read_link
-from servemap.parsers.communication.nccl_state import Algorithm, Log
+from servemap.parsers.communication.nccl_paths import read_link, tells_link
+from servemap.parsers.communication.nccl_state import Algorithm, Log, Owner
 
 _VERSION = re.compile(r"(NCCL|RCCL) version\s?:?\s{0,3}(\d[\w.+:-]{0,99})")
 _INIT = re.compile(
@@ -70,7 +71,7 @@ def read_version(log: Log, line: str) -> bool:
 
 
 def read_message(log: Log, entry: NcclLine, line: int) -> bool:
-    """Gather what a message says; return False if it is one that was cut by another process."""
+    """Gather what a message says; return False if it tells of a connection and is broken."""
     log.messages += 1
     message = entry.message
     if entry.host:
@@ -86,12 +87,16 @@ def read_message(log: Log, entry: NcclLine, line: int) -> bool:
     # Every call is logged so (COLL, millions of lines); nothing in them is wanted.
     if ": opCount " in message:
         return True
-    if message.startswith(("Channel ", "Ring ", "CollNet ")):
-        return _read_channel(log, entry, message)
+    if message.startswith(("Channel ", "Ring ", "CollNet ")) and _read_channel(log, entry, message):
+        return True
+    # At TRACE the receiver of P2P names the connection once more.
+    if entry.level == "INFO" and tells_link(message):
+        log.unread.append(message)
+        return False
     if message.startswith("Trees"):
         _read_trees(log, message)
     elif message.startswith(("NET/", "Bootstrap")):
-        _read_network(log, message)
+        _read_network(log, entry, message)
     elif "Bytes -> Algo" in message:
         _read_algorithm(log, message)
     elif " - Init " in message:
@@ -115,7 +120,7 @@ def read_message(log: Log, entry: NcclLine, line: int) -> bool:
 
 def _read_channel(log: Log, entry: NcclLine, message: str) -> bool:
     if link := read_link(message):
-        log.links.append(link)
+        log.links.append(link._replace(host=entry.host, pid=entry.pid))
         if entry.host:
             row = log.rank(link.own_rank, entry.host)
             row["pid"] = entry.pid
@@ -133,7 +138,7 @@ def _read_channel(log: Log, entry: NcclLine, message: str) -> bool:
             "rank": rank, "channel": channel, "previous": before, "next": after,
         }  # fmt: skip
     else:
-        return " via" not in message
+        return False
     return True
 
 
@@ -147,7 +152,8 @@ def _read_trees(log: Log, message: str) -> None:
         }  # fmt: skip
 
 
-def _read_network(log: Log, message: str) -> None:
+def _read_network(log: Log, entry: NcclLine, message: str) -> None:
+    owner = (entry.host, entry.pid)
     if found := _BOOTSTRAP.match(message):
         _out_of_band(log, found)
     elif (found := _NETWORK.match(message)) and found[1] != "Plugin":
@@ -156,25 +162,32 @@ def _read_network(log: Log, message: str) -> None:
         if rest.startswith("Using ["):
             for index, name, end in _DEVICE.findall(rest.partition(";")[0]):
                 port, _, layer = end.rpartition("/")
-                device = {"network": network, "index": int(index), "name": name}
+                device: dict[str, Any] = {"network": network, "index": int(index), "name": name}
                 if port:
                     device |= {"port": int(port) if port.isdecimal() else port, "link_layer": layer}
                 else:
                     device["address"] = end
-                log.devices.setdefault((network, int(index), name), device)
+                _add_device(log, owner, device)
             if oob := _OOB.search(rest):
                 _out_of_band(log, oob)
         elif direct := _GPU_DIRECT.match(rest):
             log.gpu_direct[direct[2] or direct[3]] = direct[1] == "Enabled"
         elif virtual := _VIRTUAL.match(rest):
-            log.virtual.setdefault((network, int(virtual[1])), set()).add(virtual[2])
+            names = log.virtual.setdefault(owner, {})
+            names.setdefault((network, int(virtual[1])), set()).add(virtual[2])
         elif one := _ONE_DEVICE.match(rest):
             index, name, at, layer = one.groups()
             device = {"network": network, "index": int(index), "name": name}
             device |= {"port": int(at), "link_layer": layer}
-            log.devices.setdefault((network, int(index), name), device)
+            _add_device(log, owner, device)
     if plugin := _PLUGIN.search(message):
         log.plugins[next(filter(None, plugin.groups()))] = None
+
+
+def _add_device(log: Log, owner: Owner, device: dict[str, Any]) -> None:
+    network, index, name = device["network"], device["index"], device["name"]
+    log.devices.setdefault((network, index, name), device)
+    log.named.setdefault(owner, {}).setdefault((network, index), set()).add(name)
 
 
 def _out_of_band(log: Log, found: re.Match[str]) -> None:
@@ -204,7 +217,8 @@ def _read_error(log: Log, message: str, line: int) -> None:
 
 def _read_init(log: Log, entry: NcclLine, message: str) -> None:
     found = _INIT.search(message)
-    if found is None:
+    # Ranks are counted from 0; another number was broken by a second writer.
+    if found is None or int(found["rank"]) >= int(found["ranks"]):
         return
     key = (found["id"], int(found["ranks"]))
     log.pointers[entry.pid, found["comm"]] = key
@@ -216,6 +230,7 @@ def _read_init(log: Log, entry: NcclLine, message: str) -> None:
         process = log.process(entry.host, entry.pid, entry.device)
         process.bus_id = process.bus_id or found["bus"]
         process.ranks.add((key[1], int(found["rank"])))
+        process.members.add((*key, int(found["rank"])))
 
 
 def _read_nodes(log: Log, entry: NcclLine, message: str) -> None:

@@ -1,7 +1,7 @@
 """Connections between ranks as NCCL logs them: the path, the device, within a node or not."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 _LINK = re.compile(
@@ -15,15 +15,26 @@ _COLLNET = re.compile(
     r"CollNet (?P<channel>\d{1,4})(?:/\d{1,4})? ?: "
     r"(?P<source>\d{1,7}) \[(?P<direction>send|receive)\] via (?P<via>COLLNET/.{1,120})"
 )
+# A line that names two ranks, or a path, is of a connection even where the rest of it is broken.
+_TOLD = re.compile(
+    r"(?:Channel|Ring) \d{1,4}(?:/\d{1,4})? ?: ?"
+    r"\d{1,7}(?:\[[^\]]{0,16}\]?)? ?-> ?\d{1,7}(?!\d| ->)"
+    r"|CollNet \d{1,4}(?:/\d{1,4})? ?: ?\d{1,7} \["
+    r"|-> ?\d{1,7}(?:\[[^\]]{0,16}\])?(?: \[(?:send|receive)\])? via\b"
+    r"|\bvia (?:(?:NET|P2P|SHM|COLLNET)/|direct shared memory)"
+)
+# What NCCL writes after a path: GDRDMA(PCI), Shared, read, flush=None, 3[b000].
+_OPTION = re.compile(r"[\w. +()=\[\]-]{1,80}")
 _NET_DEVICE = re.compile(r"(\d{1,4})(?:\(\d{1,7}\))?")
 
 
 class Link(NamedTuple):
     """One direction of one channel between two ranks, logged by one of them.
 
-    `path` is the transport and its kind (`NET/IB`, `P2P/CUMEM`, `SHM/direct`), `options` what
-    follows it. `device` is the index of the network device, `gdrdma` whether the data go straight
-    between card and network device; both are None where there is no network.
+    `host` and `pid` are of that one, None where the line does not say them. `path` is the
+    transport and its kind (`NET/IB`, `P2P/CUMEM`, `SHM/direct`), `options` what follows it.
+    `device` is the index of the network device, `gdrdma` whether the data go straight between card
+    and network device; both are None where there is no network.
     """
 
     own_rank: int
@@ -34,6 +45,8 @@ class Link(NamedTuple):
     device: int | None
     gdrdma: bool | None
     options: tuple[str, ...]
+    host: str | None = None
+    pid: int | None = None
 
 
 def read_link(message: str) -> Link | None:
@@ -43,7 +56,7 @@ def read_link(message: str) -> Link | None:
         return None
     via = "SHM/direct" if found["via"] == "direct shared memory" else found["via"]
     parts = via.split("/")
-    if not all(parts):
+    if not all(map(_OPTION.fullmatch, parts)):
         return None
     source = int(found["source"])
     target = int(found["target"]) if "target" in found.re.groupindex else None
@@ -53,11 +66,20 @@ def read_link(message: str) -> Link | None:
         if index is None:
             return None
         device, options = int(index[1]), options[1:]
+        if any(option and "GDRDMA".startswith(option) for option in options if option != "GDRDMA"):
+            return None
         # Since 2.28 it may say how: GDRDMA(PCI).
         gdrdma = any(option.partition("(")[0] == "GDRDMA" for option in options)
     own = target if found["direction"] == "receive" and target is not None else source
     channel, path = int(found["channel"]), "/".join(parts[:2])
     return Link(own, source, target, channel, path, device, gdrdma, tuple(options))
+
+
+def tells_link(message: str) -> bool:
+    """Return whether a text names a connection, whole or broken."""
+    return ("->" in message or "via " in message or "CollNet" in message) and bool(
+        _TOLD.search(message)
+    )
 
 
 def scope(link: Link, hosts: Mapping[int, set[str]]) -> str:
@@ -77,11 +99,11 @@ def scope(link: Link, hosts: Mapping[int, set[str]]) -> str:
 def summarised(
     links: Iterable[Link],
     hosts: Mapping[int, set[str]],
-    devices: Mapping[tuple[str, int], set[str]],
+    name_of: Callable[[Link], str | None],
 ) -> list[dict[str, Any]]:
     """Return one entry a path and scope: how many links, pairs, channels, over which devices.
 
-    `devices` are the names of network devices by network and index, of all hosts.
+    `name_of` gives the name of a connection's network device.
     """
     groups: dict[tuple[str, str, bool | None], list[Link]] = {}
     for link in links:
@@ -89,7 +111,6 @@ def summarised(
     entries = []
     for (where, path, gdrdma), group in sorted(groups.items(), key=str):
         used = sorted({link.device for link in group if link.device is not None})
-        network = path.partition("/")[2]
         entries.append(
             {
                 "scope": where,
@@ -107,9 +128,7 @@ def summarised(
                 ),
                 "channels": len({link.channel for link in group}),
                 "net_devices": used,
-                "net_device_names": sorted(
-                    {name for index in used for name in devices.get((network, index), ())}
-                ),
+                "net_device_names": sorted(filter(None, set(map(name_of, group)))),
                 "options": sorted({option for link in group for option in link.options}),
             }
         )

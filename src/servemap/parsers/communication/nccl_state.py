@@ -8,6 +8,10 @@ from servemap.parsers.communication.nccl_paths import Link
 T = TypeVar("T")
 # Values in the order in which they came, each once.
 Seen = dict[T, None]
+Names = dict[tuple[str, int], set[str]]
+"""Names of network devices, by network and index."""
+Owner = tuple[str | None, int | None]
+"""Host and pid of a process; each numbers the network devices that it may use by itself."""
 
 
 class Algorithm(NamedTuple):
@@ -24,12 +28,14 @@ class Algorithm(NamedTuple):
 class Process:
     """A process with one of its cards.
 
-    `ranks` are (size of a communicator, rank in it), the size 0 where the log does not say it;
+    `ranks` are (size of a communicator, rank in it), the size 0 where a connection says the rank;
+    `members` are (id of a communicator, its size, rank in it), the id None in old logs;
     `network_devices` are (network, index).
     """
 
     bus_id: str | None = None
     ranks: set[tuple[int, int]] = field(default_factory=set)
+    members: set[tuple[str | None, int, int]] = field(default_factory=set)
     network_devices: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -43,6 +49,8 @@ class Log:
     hosts: set[str] = field(default_factory=set)
     labels: Seen[str] = field(default_factory=dict)
     links: list[Link] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    """Lines that tell of a connection and cannot be read."""
     rank_hosts: dict[int, set[str]] = field(default_factory=dict)
     ranks: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
     processes: dict[tuple[str, int | None, int | None], "Process"] = field(default_factory=dict)
@@ -51,7 +59,8 @@ class Log:
     networks_used: Seen[str] = field(default_factory=dict)
     networks_seen: Seen[str] = field(default_factory=dict)
     devices: dict[tuple[str, int, str], dict[str, Any]] = field(default_factory=dict)
-    virtual: dict[tuple[str, int], set[str]] = field(default_factory=dict)
+    named: dict[Owner, Names] = field(default_factory=dict)
+    virtual: dict[Owner, Names] = field(default_factory=dict)
     out_of_band: Seen[tuple[str, str]] = field(default_factory=dict)
     gpu_direct: dict[str, bool] = field(default_factory=dict)
     plugins: Seen[str] = field(default_factory=dict)
@@ -95,14 +104,32 @@ class Log:
                 shared.add(row["host"])
         return {rank: names - shared for rank, names in self.rank_hosts.items()}
 
-    def device_names(self) -> dict[tuple[str, int], set[str]]:
-        """Return the names of network devices by network and index, of all hosts together."""
-        if self.virtual:
-            return self.virtual
-        names: dict[tuple[str, int], set[str]] = {}
-        for network, index, name in self.devices:
-            names.setdefault((network, index), set()).add(name)
-        return names
+    def device_name(self, owner: Owner, network: str, index: int) -> str | None:
+        """Return what a process calls the network device of an index; None if not known.
+
+        One that names no device has the names of the others on its host, where they agree.
+        """
+        owners = {*self.named, *self.virtual}
+        names = self._names(owner, network) if owner in owners else {}
+        if names:
+            found = names.get(index, set())
+        else:
+            near = [other for other in owners if other[0] == owner[0] or owner[0] is None]
+            found = {
+                name for other in near for name in self._names(other, network).get(index, set())
+            }
+        return next(iter(found)) if len(found) == 1 else None
+
+    def link_device_name(self, link: Link) -> str | None:
+        """Return the name of the network device of a connection; None without one."""
+        if link.device is None:
+            return None
+        return self.device_name((link.host, link.pid), link.path.partition("/")[2], link.device)
+
+    def _names(self, owner: Owner, network: str) -> dict[int, set[str]]:
+        """Return the names that a process gives, the virtual ones where it has any."""
+        names = self.virtual.get(owner) or self.named.get(owner, {})
+        return {index: said for (name, index), said in names.items() if name == network}
 
     def rank_table(self) -> list[dict[str, Any]]:
         """Return the ranks in their order."""

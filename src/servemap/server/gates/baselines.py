@@ -12,13 +12,16 @@ from servemap.model.server_spec import ServerSpec, Topology
 from servemap.model.transport import RequiredBaseline
 from servemap.parsers.values import integer, mapping, number, sequence, text
 from servemap.server.gates.checks import Check
-from servemap.server.gates.transport import judge, remedies
+from servemap.server.gates.transport import judge
 from servemap.server.gates.transport_paths import Connected, connected, restored
+from servemap.server.gates.transport_remedies import remedies
 
 Record = Mapping[str, Any]
 Value = tuple[str, float]
 """What a bandwidth is of, in words, and bytes/s."""
 
+_WITH_A_LOG = ("nccl", "rccl")
+"""Backends that log their connections, so that a record without any shows none."""
 _AGAIN = "mend what it says; its next try comes with the same command, or with -f on its file"
 
 
@@ -85,19 +88,24 @@ def _paths(server: ServerSpec, record: Record, part: Record) -> Check:
     place = _place(part)
     if server.transport is None or not server.transport.asks_paths:
         return Check("paths", None, "")
-    seen = _seen(part)
-    if seen is None:
-        backend = text(part.get("backend")) or str(record.get("kind"))
-        return Check("paths", None, f"{place}: the transport is not told ({backend})")
+    backend = text(part.get("backend"))
+    by_nccl = record.get("kind") == "collective" and backend in (None, *_WITH_A_LOG)
     nodes = [str(node) for node in sequence(part.get("nodes"))]
+    seen = _seen(part)
+    if seen is None and not by_nccl:
+        said = backend or str(record.get("kind"))
+        return Check("paths", None, f"{place}: the transport is not told ({said})")
+    # Where the record does not say how many ranks there were, paths of each kind may be.
+    ranks = len(sequence(part.get("ranks"))) or 2 * max(1, len(nodes))
     alike = server.model_copy(
         update={
-            "topology": Topology(tp=max(1, len(sequence(part.get("ranks"))))),
+            "topology": Topology(tp=ranks),
             "container": server.container if _in_container(record) else None,
         }
     )
-    check = judge(alike, nodes, seen, _envs(part))
-    return Check("paths", check.ok, f"{place}: {check.evidence}", check.remedy)
+    check = judge(alike, nodes, seen or connected(dict.fromkeys(nodes, "")), _envs(part))
+    lost = "" if seen else "the record has no log of NCCL that can be read: "
+    return Check("paths", check.ok, f"{place}: {lost}{check.evidence}", check.remedy)
 
 
 def _in_container(record: Record) -> bool:
@@ -108,7 +116,7 @@ def _seen(part: Record) -> Connected | None:
     stored = mapping(part.get("transport"))
     try:
         return restored(stored) if stored else None
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         return None
 
 

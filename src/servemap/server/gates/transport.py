@@ -2,16 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
-from servemap.model.server_spec import Container, ServerSpec, Topology
+from servemap.model.server_spec import ServerSpec, Topology
 from servemap.model.transport import Transport
 from servemap.server.gates.checks import Check
 from servemap.server.gates.transport_paths import Connected, Path, connected
+from servemap.server.gates.transport_remedies import remedies
 
 NAME = "transport"
 NOT_APPLICABLE = "n/a: "
@@ -62,7 +59,9 @@ def judge(
         return _not_applicable("there is one card, which NCCL connects to nothing")
     if required is None or not required.asks_paths:
         shown = f"connected: {said}" if said else "the log shows no connection of NCCL"
-        return _not_applicable(f"server.transport requires no path; {shown}")
+        return _not_applicable(
+            "; ".join(["server.transport requires no path", shown, *seen.unread])
+        )
     problems: list[Problem] = []
     notes: list[str] = []
     for found, note in (
@@ -71,6 +70,8 @@ def judge(
     ):
         problems += found
         notes += note
+    if len(notes) < _parts(required):
+        problems += _not_whole(topology, problems, seen)
     if problems:
         evidence = "; ".join(text for _, text in problems)
         return Check(
@@ -83,6 +84,22 @@ def judge(
     if len(notes) == _parts(required):
         return _not_applicable(evidence)
     return Check(NAME, True, evidence)
+
+
+def _not_whole(
+    topology: Topology, problems: Sequence[Problem], seen: Connected
+) -> Iterator[Problem]:
+    """Yield why the logs may hide a connection; ranks only where each node shows one."""
+    for text in seen.unread:
+        yield "unread", f"not shown: {text}"
+    if "shown" in (kind for kind, _ in problems):
+        return
+    for text in seen.missing:
+        yield "ranks", f"not shown: {text}"
+    # Data parallel ranks may share these cards.
+    ranks = topology.tp * topology.pp
+    if seen.connected < ranks and not seen.missing:
+        yield "ranks", f"not shown: {seen.connected} of {ranks} ranks logged a connection"
 
 
 def _not_applicable(reason: str) -> Check:
@@ -233,68 +250,3 @@ def _said(paths: Sequence[Path]) -> Iterator[str]:
         on = ", ".join(dict.fromkeys(path.node for path in group))
         links = sum(path.links for path in group)
         yield f"{where} {name}{over}{direct} ({links} connections, {on})"
-
-
-@cache
-def remedy_table() -> list[dict[str, Any]]:
-    """Return the entries of transport.yaml, in their order."""
-    text = files("servemap.server.gates").joinpath("transport.yaml").read_text(encoding="utf-8")
-    entries: list[dict[str, Any]] = yaml.safe_load(text)
-    return entries
-
-
-def remedies(
-    kinds: Sequence[str],
-    seen: Connected,
-    envs: Sequence[Mapping[str, str]],
-    container: Container | None,
-) -> list[str]:
-    """Return what to do about problems, each thing once.
-
-    Args:
-        kinds: keys `problem` of transport.yaml.
-        seen: what the logs show.
-        envs: the environment of the ranks.
-        container: that they ran in.
-    """
-    values = {name: ", ".join(said) for name, said in seen.environment.items()}
-    for env in envs:
-        values |= env
-    found: dict[str, None] = {}
-    for kind in dict.fromkeys(kinds):
-        entries = [entry for entry in remedy_table() if entry["problem"] == kind]
-        counting = [entry for entry in entries if _counts(entry, values, seen, container)]
-        if all(entry.get("hint") for entry in counting):
-            counting += [entry for entry in entries if _is_general(entry)]
-        for entry in counting:
-            name = str(entry.get("variable"))
-            found[str(entry["remedy"]).format(value=values.get(name))] = None
-    return list(found)
-
-
-def _is_general(entry: Mapping[str, Any]) -> bool:
-    return not {"variable", "finding", "container"} & {*entry}
-
-
-def _counts(
-    entry: Mapping[str, Any],
-    values: Mapping[str, str],
-    seen: Connected,
-    container: Container | None,
-) -> bool:
-    if name := entry.get("variable"):
-        value = values.get(name)
-        return value is not None and bool(
-            re.fullmatch(entry.get("value", ".*"), value, re.IGNORECASE)
-        )
-    if finding := entry.get("finding"):
-        return finding in seen.findings
-    if path := entry.get("container"):
-        return container is not None and not _is_given(container, path)
-    return False
-
-
-def _is_given(container: Container, path: str) -> bool:
-    """Return whether a container is given a path of the host, or all its devices."""
-    words = [*container.devices, *container.mounts, *container.args]
-    return any(path in word or word.startswith("--privileged") for word in words)

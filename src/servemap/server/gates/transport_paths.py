@@ -1,7 +1,7 @@
 """What NCCL's log of a server's nodes shows: which ranks were connected over which paths."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -9,10 +9,12 @@ from servemap.parsers.clean import clean
 from servemap.parsers.communication.nccl_log import read_log
 from servemap.parsers.communication.nccl_paths import Link, scope
 from servemap.parsers.communication.nccl_state import Log
+from servemap.server.gates.transport_ranks import missing_ranks, ranks_connected
 
 Scope = Literal["intra_node", "inter_node"]
 Place = tuple[str, str]
 """Node, and host name in its log: where a rank is."""
+_SHOWN_CHARS = 120
 # What launch/node_log.py writes into a log that is too long to be read whole.
 _LEFT_OUT = re.compile(r"^\[servemap: about \d+ bytes are left out here;", re.MULTILINE)
 
@@ -54,6 +56,9 @@ class Connected:
         silent: nodes whose logs have no line of NCCL.
         partial: nodes of whose logs only the beginning and the end were read.
         paths: what was connected.
+        unread: lines that tell of a connection and cannot be judged, in words.
+        connected: how many ranks are connected to others.
+        missing: ranks of NCCL's communicators that the logs do not show, in words.
         ranks: [{node, rank, host, pid, gpu, bus_id, nics}]; of a process's ranks that in its
             largest communicator.
         environment: values of the variables that NCCL says it read.
@@ -63,6 +68,9 @@ class Connected:
     silent: tuple[str, ...]
     partial: tuple[str, ...]
     paths: tuple[Path, ...]
+    unread: tuple[str, ...]
+    connected: int
+    missing: tuple[str, ...]
     ranks: tuple[dict[str, Any], ...]
     environment: Mapping[str, tuple[str, ...]]
     findings: frozenset[str]
@@ -77,6 +85,9 @@ class Connected:
             **self.record(),
             "silent": list(self.silent),
             "partial": list(self.partial),
+            "unread": list(self.unread),
+            "connected": self.connected,
+            "missing": list(self.missing),
             "environment": {name: list(values) for name, values in self.environment.items()},
             "findings": sorted(self.findings),
         }
@@ -86,7 +97,7 @@ def restored(record: Mapping[str, Any]) -> Connected:
     """Return what `whole_record` stored.
 
     Raises:
-        KeyError, TypeError: it is no such record.
+        KeyError, TypeError, AttributeError, ValueError: it is no such record.
     """
     return Connected(
         silent=tuple(record["silent"]),
@@ -95,13 +106,16 @@ def restored(record: Mapping[str, Any]) -> Connected:
             Path(**{**path, "devices": tuple(path["devices"]), "unnamed": tuple(path["unnamed"])})
             for path in record["paths"]
         ),
+        unread=tuple(record["unread"]),
+        connected=int(record["connected"]),
+        missing=tuple(record["missing"]),
         ranks=tuple(record["ranks"]),
         environment={name: tuple(values) for name, values in record["environment"].items()},
         findings=frozenset(record["findings"]),
     )
 
 
-def connected(logs: Mapping[str, str]) -> Connected:
+def connected(logs: Mapping[str, str], unplaced: Sequence[str] = ()) -> Connected:
     """Return what the logs of a server's nodes show.
 
     Only lines that say `via` count, which NCCL writes for each channel when it sets it up
@@ -110,8 +124,9 @@ def connected(logs: Mapping[str, str]) -> Connected:
 
     Args:
         logs: the log of the rank on each node, by node.
+        unplaced: lines of connections that cannot be given to a node.
     """
-    read = {node: read_log(_whole(text), []) for node, text in logs.items()}
+    read = {node: read_log(clean(text), []) for node, text in logs.items()}
     places: dict[int, set[Place]] = {}
     for node, log in read.items():
         for rank, hosts in _hosts(log).items():
@@ -127,16 +142,27 @@ def connected(logs: Mapping[str, str]) -> Connected:
         paths=tuple(
             path for node, log in read.items() for path in _paths(node, log, places, one_host)
         ),
+        unread=tuple(_unread(read, unplaced)),
+        connected=ranks_connected(read),
+        missing=tuple(missing_ranks(read)),
         ranks=tuple(row for node, log in read.items() for row in _ranks(node, log)),
         environment={name: tuple(sorted(values)) for name, values in environment.items()},
         findings=frozenset(str(found["class"]) for log in read.values() for found in log.findings),
     )
 
 
-def _whole(text: str) -> str:
-    """Return a log's text without terminal codes, ended at its last line."""
-    text = clean(text)
-    return text if text.endswith("\n") else text[: text.rfind("\n") + 1]
+def _unread(read: Mapping[str, Log], unplaced: Sequence[str]) -> Iterator[str]:
+    """Yield how many lines of connections are left out, and the first of them."""
+    for node, log in read.items():
+        if lines := log.unread:
+            said = f"{len(lines)} lines of connections in the log of {node} are broken"
+            yield f"{said}: {_cut(lines[0])}"
+    if unplaced:
+        yield f"{len(unplaced)} lines of connections are of no known node: {_cut(unplaced[0])}"
+
+
+def _cut(line: str) -> str:
+    return repr(line[:_SHOWN_CHARS])
 
 
 def _hosts(log: Log) -> Mapping[int, set[str]]:
@@ -145,15 +171,12 @@ def _hosts(log: Log) -> Mapping[int, set[str]]:
 
 
 def _paths(node: str, log: Log, places: Mapping[int, set[Place]], one_host: bool) -> list[Path]:
-    names = log.device_names()
     groups: dict[tuple[Scope, str], list[Link]] = {}
     for link in log.links:
         where: Scope = "intra_node" if one_host else _scope(link, node, places)
         groups.setdefault((where, link.path), []).append(link)
     found = []
     for (where, path), links in sorted(groups.items()):
-        network = path.partition("/")[2]
-        indexes = {link.device for link in links if link.device is not None}
         sends = [link for link in links if link.own_rank == link.source]
         receives = [link for link in links if link.own_rank != link.source]
         found.append(
@@ -163,8 +186,8 @@ def _paths(node: str, log: Log, places: Mapping[int, set[Place]], one_host: bool
                 path=path,
                 links=len(links),
                 channels=len({link.channel for link in links}),
-                devices=_devices(names, network, indexes),
-                unnamed=tuple(sorted(one for one in indexes if (network, one) not in names)),
+                devices=_devices(map(log.link_device_name, links)),
+                unnamed=tuple(sorted(set(_unnamed(log, links)))),
                 sends=len(sends),
                 gdr_send=sum(link.gdrdma is True for link in sends),
                 receives=len(receives),
@@ -189,22 +212,25 @@ def _scope(link: Link, node: str, places: Mapping[int, set[Place]]) -> Scope:
     return "intra_node" if len(own) == 1 and own == far else "inter_node"
 
 
-def _devices(
-    names: Mapping[tuple[str, int], set[str]], network: str, indexes: set[int]
-) -> tuple[str, ...]:
+def _unnamed(log: Log, links: Sequence[Link]) -> Iterator[int]:
+    for link in links:
+        if link.device is not None and log.link_device_name(link) is None:
+            yield link.device
+
+
+def _devices(names: Iterable[str | None]) -> tuple[str, ...]:
     """Return the names of devices; a virtual one is named by its real ones with `+` between."""
-    said = {name for index in indexes for name in names.get((network, index), ())}
-    return tuple(sorted({part for name in said for part in name.split("+")}))
+    return tuple(sorted({part for name in names if name for part in name.split("+")}))
 
 
 def _ranks(node: str, log: Log) -> list[dict[str, Any]]:
     """Return each process and its card, with its rank in its largest communicator."""
-    names = log.device_names()
     rows = []
     for (host, pid, gpu), process in log.processes.items():
         nics: set[str] = set()
         for network, index in process.network_devices:
-            nics.update(_devices(names, network, {index}) or (f"{network} {index}",))
+            name = log.device_name((host, pid), network, index)
+            nics.update(_devices([name]) or (f"{network} {index}",))
         rows.append(
             {
                 "node": node,

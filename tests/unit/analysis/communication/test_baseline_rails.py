@@ -1,5 +1,6 @@
 """busbw beside the sum of the rails: worked out by hand."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,14 +21,21 @@ NDR, HDR = "400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)"
 TWO = {"n1": facts(NDR, NDR), "n2": facts(NDR, HDR)}
 
 
-def part(*devices: str, **keys: Any) -> dict[str, Any]:
-    paths = [{"node": node, "scope": "inter_node", "path": "NET/IB", "devices": list(devices)}
-             for node in ("n1", "n2")]  # fmt: skip
+def part(
+    *devices: str,
+    unnamed: Sequence[int] = (),
+    unread: Sequence[str] = (),
+    missing: Sequence[str] = (),
+    **keys: Any,
+) -> dict[str, Any]:
+    paths = [{"node": node, "scope": "inter_node", "path": "NET/IB", "devices": list(devices),
+              "unnamed": list(unnamed)} for node in ("n1", "n2")]  # fmt: skip
     chosen = {"algorithm": "RING", "protocol": "SIMPLE", "channels": 16}
     rows = [{"operation": "all_reduce", "size_bytes": size, "busbw_bytes_per_s": rate,
              **chosen} for size, rate in ((8192, 1e9), (1 << 26, 60e9))]  # fmt: skip
     return {"nodes": ["n1", "n2"], "settings": {"NCCL_CROSS_NIC": "1"}, "rows": rows,
-            "transport": {"paths": paths}, **keys}  # fmt: skip
+            "transport": {"paths": paths, "unread": unread, "missing": missing},
+            **keys}  # fmt: skip
 
 
 def rows(*parts: dict[str, Any], kind: str = "collective") -> list[dict[str, Any]]:
@@ -58,6 +66,9 @@ def test_ranks_without_a_log_say_their_interface() -> None:
         (part(transport=None), "n1 does not say over which network devices its data went"),
         (part("mlx5_9"), "n1: the frozen facts have no rate of mlx5_9"),
         (part("mlx5_0", "ib9"), "n1: the frozen facts have no rate of ib9"),
+        (part("mlx5_0", unnamed=[1]), "n1: NCCL's log has no name for network device 1"),
+        (part("mlx5_0", unread=["2 lines of"]), "NCCL's log may hide network devices: 2 lines of"),
+        (part("mlx5_0", missing=["rank 3"]), "NCCL's log may hide network devices: rank 3"),
     ],
 )
 def test_what_is_not_known_is_missing_with_its_reason(found: dict[str, Any], said: str) -> None:

@@ -61,9 +61,10 @@ def test_processes_that_did_not_find_each_other_are_no_measurement() -> None:
 
 
 def test_one_stream_of_two_nodes_is_told_apart_by_rank() -> None:
-    logs = logs_by_node(read_sample(TWO_NODES).decode(), ["n1"] * 8 + ["n2"] * 8)
-    seen = connected(logs)
-    assert list(logs) == ["n1", "n2"]
+    told = logs_by_node(read_sample(TWO_NODES).decode(), ["n1"] * 8 + ["n2"] * 8)
+    seen = connected(told.logs, told.unplaced)
+    assert list(told.logs) == ["n1", "n2"]
+    assert (seen.unread, seen.missing, seen.connected) == ((), (), 16)
     assert {rank["node"]: rank["host"] for rank in seen.ranks} == {
         "n1": "nccl-tests-efa-16-worker-0", "n2": "nccl-tests-efa-16-worker-1",
     }  # fmt: skip
@@ -79,13 +80,43 @@ def line(host: str, pid: int, rank: int, ranks: int = 2) -> str:
 
 def test_messages_of_two_nodes_on_one_line_are_cut_apart() -> None:
     text = f"{line('a', 7, 0)}\n{line('b', 7, 1)}\n  8192  2048{line('a', 7, 0)}{line('b', 7, 1)}\n"
-    logs = logs_by_node(text, ["n1", "n2"])
-    assert logs == {
+    told = logs_by_node(text, ["n1", "n2"])
+    assert told.unplaced == []
+    assert told.logs == {
         "n1": f"{line('a', 7, 0)}\n" * 2, "n2": f"{line('b', 7, 1)}\n" * 2,
     }  # fmt: skip
 
 
 def test_a_process_that_may_be_on_either_node_is_told_of_neither() -> None:
-    assert logs_by_node(f"{line('box', 7, 0)}\n{line('box', 7, 1)}\n", ["n1", "n2"]) == {}
-    assert logs_by_node("no log", ["n1", "n1"]) == {"n1": "no log"}
-    assert logs_by_node("", ["n1"]) == {}
+    text = f"{line('box', 7, 0)}\n{line('box', 7, 1)}\n{link('box', 7, 0, 1)}\n"
+    assert logs_by_node(text, ["n1", "n2"]) == (
+        {},
+        ["Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"],
+    )
+    assert logs_by_node("no log", ["n1", "n1"]) == ({"n1": "no log"}, [])
+    assert logs_by_node("", ["n1"]) == ({}, [])
+
+
+def link(host: str, pid: int, rank: int, other: int) -> str:
+    head = f"{host}:{pid}:{pid} [0] NCCL INFO "
+    return f"{head}Channel 00/0 : {rank}[0] -> {other}[0] [send] via NET/IB/0"
+
+
+def test_a_process_that_did_not_say_that_it_joined_is_known_by_its_connections() -> None:
+    text = f"{line('a', 7, 0)}\n{link('a', 7, 0, 1)}\n{link('b', 7, 1, 0)}\n"
+    assert list(logs_by_node(text, ["n1", "n2"]).logs) == ["n1", "n2"]
+
+
+def test_a_rank_that_cannot_be_gives_no_node() -> None:
+    """A number that a second writer broke: beyond its communicator, or beyond all ranks."""
+    text = f"{line('a', 7, 0)}\n{line('b', 7, 9)}\n{link('c', 7, 8, 0)}\n"
+    told = logs_by_node(text, ["n1", "n2"])
+    assert list(told.logs) == ["n1"]
+    assert told.unplaced == ["Channel 00/0 : 8[0] -> 0[0] [send] via NET/IB/0"]
+
+
+@pytest.mark.parametrize("broken", ["{}", "{}\n", "b:7:7 [0] NCCL INFO {}\n"])
+def test_broken_lines_of_connections_are_kept_whosever_they_are(broken: str) -> None:
+    text = f"{line('a', 7, 0)}\n{line('a', 8, 1)}\n"
+    part = "0 : 1[0] -> 0[0] [send] via NET/Sock"
+    assert logs_by_node(f"{text}{broken.format(part)}", ["n1", "n2"]).unplaced == [part]

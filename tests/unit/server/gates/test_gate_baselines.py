@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from servemap.measure.baselines.node_logs import logs_by_node
 from servemap.model.server_spec import ServerSpec
 from servemap.server.gates.baselines import baseline_checks
 from servemap.server.gates.checks import Check
@@ -135,6 +136,62 @@ def test_without_a_log_of_nccl_the_transport_is_not_told_and_the_floor_counts() 
     assert check.evidence.startswith("n1, n2: the transport is not told (gloo); busbw")
     assert judged(record(gloo), WANTED).ok is None
     assert judged(record(gloo, simulated=True), WANTED).evidence.startswith("simulated: n1, n2")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"transport": None},
+        {"transport": {"silent": [], "paths": [{"node": "n1"}]}},
+        {"transport": {"silent": 5}},
+        {"transport": {"paths": {}, "ranks": 1}},
+        {"transport": None, "backend": None},
+        {"transport": None, "backend": "rccl", "ranks": None},
+    ],
+)
+def test_a_record_of_nccl_without_its_log_shows_nothing(damage: dict[str, Any]) -> None:
+    check = judged(record({**part(), **damage}), WANTED, required=FLOOR)
+    assert check.ok is False
+    assert check.evidence == (
+        "n1, n2: the record has no log of NCCL that can be read: "
+        + "; ".join(f"not shown: the log of {node} has no line of NCCL" for node in ("n1", "n2"))
+    )
+    assert "NCCL_DEBUG=INFO" in check.remedy
+    assert judged(record({**part(), **damage}), required=FLOOR).ok is True
+    # Nothing is between the nodes of one node.
+    one = record({**part(), **damage, "nodes": ["n1"]})
+    assert judged(one, {"inter": "NET/IB"}, required=FLOOR).ok is True
+
+
+def stream(*logs: str) -> dict[str, Any]:
+    """The record of a baseline whose ranks on two nodes wrote one stream."""
+    nodes = ["n1", "n1", "n2", "n2"]
+    told = logs_by_node("".join(logs), nodes)
+    seen = connected({**dict.fromkeys(nodes, ""), **told.logs}, told.unplaced)
+    return record(part(transport=seen.whole_record()))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("", ""), "n2: 1 connections between nodes are NET/Socket"),
+        (("rank 3 nranks 4", "r"), "n2: 1 connections between nodes are NET/Socket"),
+        (("rank 3 nranks 4", "rank 1 nranks 2"), "rank 3 of the 4 joined communicator 0xabc"),
+        (("rank 3 nranks 4", "rank 7 nranks 4"), "n2: 1 connections between nodes are NET/Socket"),
+        (("NET/Socket/1", "NET/Soc\nket/1"), "1 lines of connections in the log of n2 are broken"),
+        (("b:101", "b:100"), "between nodes are NET/Socket"),
+        (("b:101:201 [1]", "a:101:201 [1]"), "4 lines of connections are of no known node"),
+    ],
+)
+def test_no_rank_of_a_stream_is_left_out_in_silence(change: tuple[str, str], said: str) -> None:
+    socket = log("b", (2, 3), "NET/Socket/{}").splitlines(keepends=True)
+    rank_3 = "".join(line for line in socket if " [1] " in line)
+    whole = log("b", (2, 3), "NET/IB/{}")
+    rank_2 = "".join(line for line in whole.splitlines(keepends=True) if " [0] " in line)
+    found = stream(log("a", (0, 1), "NET/IB/{}"), rank_2, rank_3.replace(*change))
+    check = judged(found, {"inter": "NET/IB"})
+    assert check.ok is False and said in check.evidence
+    assert judged(stream(log("a", (0, 1), "NET/IB/{}"), whole), {"inter": "NET/IB"}).ok is True
 
 
 def test_the_slowest_pair_of_cards_or_nodes_counts_where_there_is_no_operation() -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from servemap.model.server_spec import ServerSpec
 from servemap.nodes.local import LocalNode
 from servemap.server.gates.checks import Check
-from servemap.server.gates.transport import remedy_table, transport_gate
+from servemap.server.gates.transport import transport_gate
 from servemap.server.gates.transport_paths import connected
+from servemap.server.gates.transport_remedies import remedy_table
 from servemap.server.launch.node_log import bounded
 from tests.corpus import read_sample
 
@@ -183,6 +184,7 @@ def test_where_there_is_nothing_to_judge(
 
 def test_a_part_that_cannot_be_is_left_out_and_said() -> None:
     log = "a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
+    log += "a:2:2 [1] NCCL INFO Channel 00/0 : 1[1] -> 0[0] via P2P/IPC\n"
     check = gate({"n1": log}, WANTED, tp=2)
     assert check.ok is True
     assert check.evidence.endswith("between nodes: the server has one node")
@@ -261,7 +263,8 @@ def test_what_hides_the_log_is_named(env: dict[str, str], remedy: str) -> None:
 def test_every_remedy_is_whole_and_can_be_given() -> None:
     conditions = {"variable", "finding", "container"}
     kinds = {entry["problem"] for entry in remedy_table()}
-    assert kinds == {"socket", "inter", "gdr", "hca", "p2p", "shown", "slow-inter", "slow-intra"}
+    assert kinds == {"socket", "inter", "gdr", "hca", "p2p", "shown", "unread", "ranks",
+                     "slow-inter", "slow-intra"}  # fmt: skip
     for entry in remedy_table():
         assert entry["source"].startswith("https://")
         assert len(conditions & {*entry}) <= 1
@@ -350,10 +353,178 @@ def test_a_network_within_a_node_of_several_is_no_way_between_nodes() -> None:
     assert "between nodes are" not in check.evidence
 
 
-def test_a_last_line_that_is_cut_counts_for_nothing() -> None:
+RECORDED = [
+    "nccl_logs/004_socket_fallback_2.27_4rank.log",
+    "nccl_logs/006_socket_old_2.11_two_nodes_interleaved.log",
+    "nccl_logs/007_shm_direct_2xA800.log",
+    "nccl_logs/009_p2p_cumem_8gpu_timeout_tail.log",
+    "nccl_logs/014_libfabric_newest_2.31_flush.log",
+    "nccl_tests/016_interleaved_info_2xA100_pcie.log",
+    "nccl_tests/017_interleaved_info_2xA100_fault_topo.log",
+    "nccl_tests/019_efa_16gpu_2node_prefixed_full.log",
+]
+HEAD = "gpu-a:100:200 [0] NCCL INFO "
+SOCKET = "Channel 09/0 : 0[0] -> 2[0] [send] via NET/Socket/0"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{HEAD}{SOCKET}",  # The last line, without its end.
+        f"{HEAD}Channel 09/0 : 0[0] -> 2[0] [send] v",
+        f"{HEAD}{SOCKET}/\n",
+        f"{HEAD}{SOCKET[:-2]}\n",
+        f"{HEAD}{SOCKET.replace('Socket', 'IB')}/GDR\n",
+        f"{HEAD}{SOCKET[:-1]}eth0\n",
+        f"{HEAD}{SOCKET} comm 0x12 nRanks 02 and more\n",
+        f"{HEAD}{SOCKET.replace(': 0[0] -> 2[0]', ': 0[-1] -> 2[0]')}\n",
+        f"{HEAD}{SOCKET.replace(' : 0[0] -> 2[0]', ': 0[0]->2[0]')}\n",
+        f"{HEAD}{SOCKET[:-4]}\nket/0\n",
+        f"{HEAD}Chan{HEAD}nel{SOCKET[7:]}\n",
+        f"{HEAD}Chan\nnel{SOCKET[7:]}\n",
+        f"nel{SOCKET[7:]}{HEAD}Connected all rings\n",
+        f'{{"log":"{HEAD}{SOCKET}"}}\n',
+        f'{{"log":"{HEAD}{SOCKET}/GDRDMA"}}\n',
+        f"{HEAD}CollNet 00/0 : 3 [sen\n",
+        f"{HEAD}Channel 00/0 : 0[0] -> 1[1] via direct shared mem\n",
+    ],
+)
+def test_a_line_of_a_connection_that_cannot_be_read_passes_nothing(line: str) -> None:
     logs = cluster()
-    logs["n1"] += "gpu-a:100:200 [0] NCCL INFO Channel 09/0 : 0[0] -> 2[0] [send] via NET/Socket"
+    logs["n1"] += line
+    check = gate(logs, {"inter": "NET/IB"})
+    assert check.ok is False
+    assert "not shown: 1 lines of connections in the log of n1 are broken: " in check.evidence
+    assert check.remedy.startswith("Look at these lines in the log.")
+    assert "n1 are broken" in gate(logs, None).evidence
+
+
+@given(st.data())
+def test_a_socket_that_is_cut_anywhere_never_passes_as_read(data: st.DataObject) -> None:
+    """By a line end or by the head of another rank; before ` -> ` a cut line says no path."""
+    line = f"{HEAD}{SOCKET}"
+    at = data.draw(st.integers(line.index(" -> ") + 5, len(line) - 1))
+    between = data.draw(
+        st.sampled_from(["\n", "gpu-a:101:201 [1] NCCL INFO Connected all rings\n"])
+    )
+    logs = cluster()
+    logs["n1"] += f"{line[:at]}{between}{line[at:]}\n"
+    assert gate(logs, {"inter": "NET/IB"}).ok is False
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO: weights are loaded via NFS, requests go 0 -> 1",
+        f"{HEAD}Channel 00/02 :    0   1   2   3",
+        f"{HEAD}Ring 00 : 0 -> 1 -> 2 comm 0x12 nRanks 04 busId b000",
+        f"{HEAD}Trees [0] 1/-1/-1->0->-1 [1] -1/-1/-1->0->1",
+        f"{HEAD}transport/net.cc:1134 -> 6",
+        f"{HEAD.replace('INFO', 'TRACE')}Ring 00 : 1[1] <- 0[0] via P2P/CUMEM",
+        f"{HEAD}Channel 01/0 : 0[0] -> 2[0] [send] via NET/IB/0(1)/GDRDMA(PCI)/Shared",
+        f"{HEAD}Channel 01/0 : 0[c1000] -> 2[c6000] [send] via NET/IB/0/GDRDMA comm 0x1 nRanks 04",
+        f"{HEAD}CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA",
+    ],
+)
+def test_other_lines_are_no_broken_connections(line: str) -> None:
+    logs = cluster()
+    logs["n1"] += f"{line}\n"
     assert gate(logs, WANTED).ok is True
+
+
+@pytest.mark.parametrize("file", RECORDED)
+def test_recorded_logs_have_no_broken_connection(file: str) -> None:
+    seen = connected({"n1": read_sample(file).decode()})
+    assert seen.paths and seen.unread == ()
+
+
+def without(log: str, *words: str) -> str:
+    lines = log.splitlines(keepends=True)
+    return "".join(line for line in lines if not any(word in line for word in words))
+
+
+def test_a_rank_that_the_logs_lack_is_not_shown() -> None:
+    logs = cluster()
+    silent = {**logs, "n2": without(logs["n2"], "gpu-b:101:")}
+    check = gate(silent, WANTED | {"hcas": None})
+    assert check.ok is False
+    assert "not shown: no log says that rank 3 of the 4 joined communicator 0xabc" in check.evidence
+    assert check.remedy.startswith("Every rank has to log its connections")
+    # Its joining is there, its connections are not.
+    joined = {**logs, "n2": without(logs["n2"], "gpu-b:101:201 [1] NCCL INFO Channel", "-> 3[")}
+    check = gate(joined, {"inter": "NET/IB"})
+    assert "not shown: 3 of 4 ranks logged a connection" in check.evidence
+    # Nobody tells how many there are but the spec.
+    bare = {node: without(log, " - Init ") for node, log in silent.items()}
+    assert "3 of 4 ranks logged" in gate(bare, {"inter": "NET/IB"}).evidence
+    assert gate({node: without(log, " - Init ") for node, log in logs.items()}, WANTED).ok is True
+
+
+def test_a_rank_whose_joining_was_not_read_is_known_by_its_connections() -> None:
+    logs = cluster()
+    logs["n2"] = without(logs["n2"], "rank 3 nranks 4")
+    assert gate(logs, WANTED).ok is True
+
+
+def test_of_many_missing_ranks_the_first_are_named() -> None:
+    logs = {node: log.replace("nranks 4", "nranks 5000000") for node, log in cluster().items()}
+    (said,) = connected(logs).missing
+    assert said.startswith("no log says that rank 4, 5, 6, 7, 8, 9, 10, 11, 4999988 more of the")
+
+
+def test_ranks_that_the_spec_does_not_count_are_missed_too() -> None:
+    """Expert parallel over data parallel ranks: NCCL says how many there are."""
+    logs = cluster()
+    logs["n2"] = without(logs["n2"], "gpu-b:101:")
+    check = gate(logs, {"inter": "NET/IB"}, topology={"tp": 1, "dp": 4})
+    assert check.ok is False and "rank 3 of the 4" in check.evidence
+
+
+@pytest.mark.parametrize("removed", ["", " commId 0xabc", " - Init "])
+def test_the_log_of_one_node_is_not_that_of_another(removed: str) -> None:
+    log = cluster()["n1"]
+    log = without(log, removed) if removed == " - Init " else log.replace(removed, "")
+    check = gate({"n1": log, "n2": log}, {"inter": "NET/IB"})
+    assert check.ok is False and "not shown: " in check.evidence
+    assert "rank" in check.evidence
+
+
+def test_one_communicator_has_each_rank_once() -> None:
+    whole = "".join(cluster().values())
+    check = gate({"n1": whole, "n2": whole}, {"inter": "NET/IB"})
+    assert "not shown: rank 0 of communicator 0xabc is in the logs of n1 and n2" in check.evidence
+
+
+@pytest.mark.parametrize("size", ["2", "3"])
+def test_a_rank_beyond_its_communicator_was_not_read(size: str) -> None:
+    line = rank_lines("gpu-b", (2, 3))[1][1].replace("nranks 4", f"nranks {size}")
+    assert connected({"n1": f"{line}\n"}).ranks == ()
+
+
+def test_each_process_numbers_its_devices_by_itself() -> None:
+    """All data on mlx5_0, which rank 1 and 3 call their device 1."""
+    names = "[0]mlx5_0:1/IB [1]mlx5_3:1/IB"
+    logs = {}
+    for node, host, ranks in (("n1", "gpu-a", (0, 1)), ("n2", "gpu-b", (2, 3))):
+        first, second = rank_lines(host, ranks)
+        second[0] = second[0].replace(names, "[0]mlx5_3:1/IB [1]mlx5_0:1/IB")
+        logs[node] = text([first, second])
+    check = gate(logs, WANTED)
+    assert check.ok is False and "n1: uses mlx5_0, required: mlx5_0, mlx5_3" in check.evidence
+    assert gate(logs, WANTED | {"hcas": ["mlx5_0"]}).ok is True
+    assert [row["nics"] for row in connected(logs).ranks] == [["mlx5_0"]] * 4
+
+
+def test_a_process_that_names_no_device_has_the_names_of_its_host_where_they_agree() -> None:
+    first, second = rank_lines("gpu-a", (0, 1))
+    logs = {**cluster(), "n1": text([first, second[1:]])}
+    assert gate(logs, WANTED).ok is True
+    other = [
+        line.replace("gpu-a:10", "gpu-a:90").replace("mlx5_0", "mlx5_7") for line in second[:1]
+    ]
+    logs["n1"] += text([[line.replace("[1]mlx5_3", "[1]mlx5_8") for line in other]])
+    check = gate(logs, WANTED)
+    assert "not shown: the log of n1 has no name for device 1" in check.evidence
 
 
 def test_a_log_whose_middle_was_not_read_is_said_to_be_so(tmp_path: Path) -> None:
@@ -368,8 +539,13 @@ def test_a_log_whose_middle_was_not_read_is_said_to_be_so(tmp_path: Path) -> Non
 def test_virtual_devices_are_the_real_ones_that_they_join() -> None:
     logs = {
         node: log
-        + f"{node}:1:1 [0] NCCL INFO NET/IB : Made virtual device [0] name=mlx5_0+mlx5_1 speed=1\n"
-        for node, log in cluster(net="NET/IB/0/GDRDMA").items()
+        + "".join(
+            f"{host}:{pid}:1 [0] NCCL INFO NET/IB : Made virtual device [0] name=mlx5_0+mlx5_1 x\n"
+            for pid in (100, 101)
+        )
+        for (node, log), host in zip(
+            cluster(net="NET/IB/0/GDRDMA").items(), ("gpu-a", "gpu-b"), strict=True
+        )
     }
     assert gate(logs, {"hcas": ["mlx5_0", "mlx5_1"]}).ok is True
 
@@ -391,28 +567,44 @@ def sample_logs(file: str, nodes: int) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("file", "nodes", "fitting", "unfitting", "remedy"),
     [
-        ("004_socket_fallback_2.27_4rank.log", 2, {"inter": "NET/Socket", "gdr": False},
-         {"inter": "NET/IB", "gdr": True}, "Nothing that is known here forces sockets"),
-        ("006_socket_old_2.11_two_nodes_interleaved.log", 2, {"inter": "NET/Socket"},
-         {"inter": "NET/IB", "hcas": ["mlx5_0"]}, "libibverbs is missing"),
         ("007_shm_direct_2xA800.log", 1, {"intra": "SHM/direct"}, {"intra": "P2P"},
          "See with nvidia-smi topo -p2p"),
-        ("009_p2p_cumem_8gpu_timeout_tail.log", 1, {"intra": "P2P/CUMEM"}, {"intra": "P2P/IPC"},
-         "See with nvidia-smi topo -p2p"),
-        ("014_libfabric_newest_2.31_flush.log", 2, {"inter": "NET/Libfabric", "gdr": True},
-         {"inter": "NET/IB"}, "A plugin of the image"),
         ("../nccl_tests/016_interleaved_info_2xA100_pcie.log", 1, {"intra": "P2P"},
          {"intra": "SHM"}, "See with nvidia-smi topo -p2p"),
+        ("006_socket_old_2.11_two_nodes_interleaved.log", 2, {"inter": "NET/Socket"},
+         {"inter": "NET/IB", "hcas": ["mlx5_0"]}, "libibverbs is missing"),
     ],
 )  # fmt: skip
 def test_recorded_logs_with_what_fits_and_what_does_not(
     file: str, nodes: int, fitting: Any, unfitting: Any, remedy: str
 ) -> None:
     logs = sample_logs(FOLDER + file, nodes)
-    assert gate(logs, fitting).ok is True
-    check = gate(logs, unfitting)
+    assert gate(logs, fitting, tp=2).ok is True
+    check = gate(logs, unfitting, tp=2)
     assert check.ok is False
     assert check.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("file", "nodes", "fitting", "unfitting", "remedy", "lacking"),
+    [
+        ("004_socket_fallback_2.27_4rank.log", 2, {"inter": "NET/Socket", "gdr": False},
+         {"inter": "NET/IB", "gdr": True}, "Nothing that is known here forces sockets",
+         "no log says that rank 0, 1, 2 of the 4 joined communicator 0x15c1c76db987339e"),
+        ("009_p2p_cumem_8gpu_timeout_tail.log", 1, {"intra": "P2P/CUMEM"}, {"intra": "P2P/IPC"},
+         "See with nvidia-smi topo -p2p", "6 of 8 ranks logged a connection"),
+        ("014_libfabric_newest_2.31_flush.log", 2, {"inter": "NET/Libfabric", "gdr": True},
+         {"inter": "NET/IB"}, "A plugin of the image", "1 of 8 ranks logged a connection"),
+    ],
+)  # fmt: skip
+def test_recorded_excerpts_lack_ranks_and_no_more(
+    file: str, nodes: int, fitting: Any, unfitting: Any, remedy: str, lacking: str
+) -> None:
+    logs = sample_logs(FOLDER + file, nodes)
+    check = gate(logs, fitting, tp=8)
+    assert (check.ok, check.evidence.partition("; ")[0]) == (False, f"not shown: {lacking}")
+    assert check.evidence.count("required: ") == 0
+    assert gate(logs, unfitting, tp=8).remedy.startswith(remedy)
 
 
 @pytest.mark.parametrize("file", NOT_SHOWN)
@@ -434,6 +626,8 @@ def test_a_recorded_job_on_two_machines() -> None:
     required = {"inter": "NET/AWS Libfabric", "intra": "P2P/IPC", "gdr": True}
     assert gate(logs, required, tp=16).ok is True
     assert gate(logs, {"inter": "NET/IB"}, tp=16).ok is False
+    lacking = {**logs, "n1": without(logs["n1"], "worker-1:40:")}
+    assert "rank 15 of the 16" in gate(lacking, required, tp=16).evidence
     seen = connected(logs)
     assert [row["rank"] for row in seen.ranks] == list(range(16))
     one_file = connected({"n": "".join(f"{line}\n" for line in lines)})

@@ -18,7 +18,11 @@ from servemap.server.launch.ensure import ensure_server
 from servemap.server.not_run import NotRunError
 from tests.fakes import FakeNode, campaign, fake_context
 
-HEAD = "gpu-a:100:200 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via "
+LOG = (
+    "INFO: hello\n"
+    "gpu-a:100:200 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via {path}\n"
+    "gpu-a:101:201 [1] NCCL INFO Channel 00/0 : 1[1] -> 0[0] via {path}\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +37,7 @@ def _answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def context(node: FakeNode, path: str, required: dict[str, Any] | None) -> Context:
-    node.server_log = f"INFO: hello\n{HEAD}{path}\n"
+    node.server_log = LOG.format(path=path)
     server = {"engine": "vllm", "port": 18999, "topology": {"tp": 2}, "python": "/opt/python",
               "env": {"NCCL_P2P_DISABLE": "1"}, "transport": required}  # fmt: skip
     return fake_context(node, campaign(server=server))
@@ -56,7 +60,7 @@ def test_a_start_on_another_path_fails_and_is_stopped() -> None:
     found = context(node, "SHM/direct/direct", {"intra": "P2P"})
     with pytest.raises(NotRunError) as caught:
         ensure_server(found, "baseline")
-    assert caught.value.what.startswith("transport: n1: 1 connections within nodes are SHM/direct")
+    assert caught.value.what.startswith("transport: n1: 2 connections within nodes are SHM/direct")
     assert "NCCL_P2P_DISABLE=1" in caught.value.remedy
     assert node.server not in node.living
     assert boots.read_boots(found.run_dir, "baseline")[-1].status == "failed"
