@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from servemap.model.files import parse_json, read_bytes, regular
+from servemap.parsers.jsonvalues import DECODER
 from servemap.parsers.records import Skipped
 
 _decode = msgspec.json.Decoder().decode
@@ -73,4 +74,4 @@ def _decoded(raw: bytes) -> Any:
         return _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # It refuses more than the standard library does: NaN, half characters, numbers too large.
-        return parse_json(raw)
+        return parse_json(raw, DECODER)
