@@ -1,9 +1,9 @@
 """Measure the project's own speed, print it, record it, and fail where a limit is broken.
 
 `python -m benchmarks` measures all; `python -m benchmarks dryrun`, `demo`, `ssh`, `lab`, `trace`,
-`client`, `metrics`, `align` or `watching` one part. Without the corpus of recorded output
-(`SERVEMAP_CORPUS`) `trace` is left out, without a C compiler or on one core `client`, without vLLM
-`watching`.
+`client`, `metrics`, `align`, `parsers`, `raw` or `watching` one part. Without the corpus of
+recorded output (`SERVEMAP_CORPUS`) `trace` and `parsers` are left out, without a C compiler or on
+one core `client`, without vLLM `watching`.
 """
 
 import json
@@ -14,7 +14,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import align, client, demo, dryrun, lab, metrics, ssh, trace, watching
+from benchmarks import (
+    align,
+    client,
+    demo,
+    dryrun,
+    lab,
+    metrics,
+    parsers,
+    raw,
+    ssh,
+    trace,
+    watching,
+)  # fmt: skip
 
 RESULTS = Path(__file__).parent / "results"
 PARTS = {
@@ -26,11 +38,14 @@ PARTS = {
     "client": client.measure,
     "metrics": metrics.measure,
     "align": align.measure,
+    "parsers": parsers.measure,
+    "raw": raw.measure,
     "watching": watching.measure,
 }
 # Parts that need what not every machine has.
 CAN_MEASURE = {
     "trace": trace.can_measure,
+    "parsers": parsers.can_measure,
     "client": client.can_measure,
     "watching": watching.can_measure,
 }
@@ -42,6 +57,8 @@ BROKEN = {
     "client": client.broken,
     "metrics": metrics.broken,
     "align": align.broken,
+    "parsers": parsers.broken,
+    "raw": raw.broken,
     "watching": watching.broken,
 }
 

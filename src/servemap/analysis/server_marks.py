@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,39 +34,33 @@ class Marks(NamedTuple):
     started_s: float | None
 
 
-def process_marks(
-    node: str, lines: Iterable[JsonLine], roots: frozenset[int], clock: NodeClock
-) -> list[Marks]:
-    """Return what the `proc` collector saw of the server's root processes; [] without roots."""
-    found: list[Marks] = []
-    for line in lines if roots else ():
-        t_ns = integer(line.value.get("t_ns"))
-        if t_ns is None:
-            continue
-        seen: dict[int, int] = {}
-        for item in map(mapping, sequence(line.value.get("procs"))):
-            pid, start = integer(item.get("pid")), integer(item.get("start"))
-            if pid in roots and pid is not None and start is not None:
-                seen[pid] = start
-        found.append(Marks(node, clock.to_head(t_ns), seen, {}, None))
-    return found
+def process_mark(
+    node: str, line: JsonLine, roots: frozenset[int], clock: NodeClock
+) -> Marks | None:
+    """Return what the `proc` collector saw of the server's root processes at one sample."""
+    t_ns = integer(line.value.get("t_ns"))
+    if t_ns is None:
+        return None
+    seen: dict[int, int] = {}
+    for item in map(mapping, sequence(line.value.get("procs"))):
+        pid, start = integer(item.get("pid")), integer(item.get("start"))
+        if pid in roots and pid is not None and start is not None:
+            seen[pid] = start
+    return Marks(node, clock.to_head(t_ns), seen, {}, None)
 
 
-def scrape_marks(node: str, lines: Iterable[JsonLine], clock: NodeClock) -> list[Marks]:
-    """Return the counters and the process start of each scrape that brought a text."""
-    found: list[Marks] = []
-    for line in lines:
-        t_ns, body = integer(line.value.get("t_ns")), text(line.value.get("text"))
-        if t_ns is None or body is None:
-            continue
-        values: dict[str, float] = {}
-        for match in _series().finditer(body):
-            value = number(_float(match["value"]))
-            if value is not None:
-                values[match["name"]] = values.get(match["name"], 0.0) + value
-        started = values.pop(START, None)
-        found.append(Marks(node, clock.to_head(t_ns), None, values, started))
-    return found
+def scrape_mark(node: str, line: JsonLine, clock: NodeClock) -> Marks | None:
+    """Return the counters and the process start of a scrape; None of one that brought no text."""
+    t_ns, body = integer(line.value.get("t_ns")), text(line.value.get("text"))
+    if t_ns is None or body is None:
+        return None
+    values: dict[str, float] = {}
+    for match in _series().finditer(body):
+        value = number(_float(match["value"]))
+        if value is not None:
+            values[match["name"]] = values.get(match["name"], 0.0) + value
+    started = values.pop(START, None)
+    return Marks(node, clock.to_head(t_ns), None, values, started)
 
 
 def root_pids(folder: Path) -> frozenset[int]:

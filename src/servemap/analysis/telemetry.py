@@ -1,17 +1,18 @@
 """Raw telemetry of one attempt to aligned series and coverage."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from servemap.analysis.cached import EngineHits
-from servemap.analysis.server_marks import Marks, process_marks, root_pids, scrape_marks
-from servemap.parsers.jsonl import JsonLine, read_jsonl
+from servemap.analysis.server_marks import Marks, process_mark, root_pids, scrape_mark
+from servemap.parsers.jsonl import JsonLine, stream_jsonl
 from servemap.parsers.proc import parse_proc, process_names
 from servemap.parsers.prometheus import parse_scrapes
 from servemap.parsers.readings import Readings, parse_raw
-from servemap.parsers.records import Parsed, skip_summary
-from servemap.parsers.series import series_of
+from servemap.parsers.records import Skipped, skip_summary
+from servemap.parsers.series import Parsed
 from servemap.parsers.values import integer, mapping, number
 from servemap.telemetry.align import AlignedSeries, Coverage, Segment, align, coverage
 from servemap.telemetry.catalogue import engine_metrics
@@ -19,7 +20,7 @@ from servemap.telemetry.clock import epoch_of, node_clock, rebuilt
 from servemap.telemetry.collectors import Collector
 from servemap.telemetry.declared import known_collector
 
-Parser = Callable[[list[JsonLine], float], Parsed]
+Parser = Callable[[Iterable[JsonLine], float], Parsed]
 
 PARSERS: dict[str, Parser] = {"proc": parse_proc, "prometheus": parse_scrapes}
 _EVENTS = "collect.events.jsonl"
@@ -62,33 +63,54 @@ def read_telemetry(
         known = known_collector(name, record)
         interval = number(record.get("interval_s"))
         interval = interval or (known.interval_s if known else 1.0)
-        content = read_jsonl(path)
-        lines = rebuilt(content.lines, epoch_of(path.parent))
-        parsed, names = _parsed(known, lines, interval)
-        skipped = skip_summary([*content.skipped, *parsed.skipped])
-        if skipped:
-            result.skipped[key] = skipped
-        result.series.extend(align(node, name, series_of(parsed.samples), on_node, segments))
-        result.coverages.extend(coverage(node, name, parsed.times_ns, on_node, interval, segments))
+        skipped: list[Skipped] = []
+        lines = rebuilt(stream_jsonl(path, skipped), epoch_of(path.parent))
+        seen: dict[str, str] = {}
         if known and known.parser == "proc":
-            names = process_names(content.lines)
-            result.marks.extend(process_marks(node, lines, root_pids(path.parent), on_node))
+            roots = root_pids(path.parent)
+            lines = _named(lines, seen)
+            if roots:
+                mark = partial(process_mark, node, roots=roots, clock=on_node)
+                lines = _marked(lines, mark, result.marks)
         elif known and known.parser == "prometheus":
-            result.marks.extend(scrape_marks(node, lines, on_node))
-        if names:
-            result.processes.setdefault(node, {}).update(names)
+            lines = _marked(lines, partial(scrape_mark, node, clock=on_node), result.marks)
+        parsed, names = _parsed(known, lines, interval)
+        said = skip_summary([*skipped, *parsed.skipped])
+        if said:
+            result.skipped[key] = said
+        result.series.extend(align(node, name, parsed.series, on_node, segments))
+        result.coverages.extend(coverage(node, name, parsed.times_ns, on_node, interval, segments))
+        if seen or names:
+            result.processes.setdefault(node, {}).update(seen or names)
     return result
 
 
-def _parsed(known: Collector | None, lines: list[JsonLine], interval: float) -> Readings:
+def _marked(
+    lines: Iterable[JsonLine], mark: Callable[[JsonLine], Marks | None], marks: list[Marks]
+) -> Iterator[JsonLine]:
+    """Yield lines and keep the mark of each."""
+    for line in lines:
+        if (found := mark(line)) is not None:
+            marks.append(found)
+        yield line
+
+
+def _named(lines: Iterable[JsonLine], names: dict[str, str]) -> Iterator[JsonLine]:
+    """Yield lines and keep the names of their processes, of a pid that comes again the last."""
+    for line in lines:
+        names.update(process_names(line))
+        yield line
+
+
+def _parsed(known: Collector | None, lines: Iterable[JsonLine], interval: float) -> Readings:
     if known is None:
-        return Readings(_times_only(lines, interval), {})
+        return Readings(_times_only(lines), {})
     if known.reading is None:
         return Readings(PARSERS[known.parser](lines, interval), {})
     return parse_raw(lines, interval, known.reading)
 
 
-def _times_only(lines: list[JsonLine], _: float) -> Parsed:
+def _times_only(lines: Iterable[JsonLine]) -> Parsed:
     """A collector without a parser still shows when it delivered."""
     times = [t for t in (integer(line.value.get("t_ns")) for line in lines) if t is not None]
     return Parsed([], times, [])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
 # What a terminal would not show, tab and line feed excepted.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROLS = [character for character in map(chr, range(128)) if _CONTROL.match(character)]
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -22,6 +23,9 @@ def decoded(raw: bytes) -> str:
 
 def clean(text: str) -> str:
     """Return a text whose lines end with a line feed, without what only a terminal obeys."""
+    # Most texts are clean, and to look for each character takes a tenth of a substitution.
+    if text.isprintable() or not any(character in text for character in _CONTROLS):
+        return text
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\r" in text:

@@ -75,7 +75,7 @@ def _read(row: str) -> Sample | None:
     try:
         samples = [sample for family in text_string_to_metric_families(row + "\n")
                    for sample in family.samples]  # fmt: skip
-    except (ValueError, KeyError, IndexError):
+    except (ValueError, KeyError, IndexError, OverflowError):
         return None
     return samples[0] if len(samples) == 1 else None
 

@@ -24,11 +24,11 @@ class Extract(NamedTuple):
     skipped: list[Skipped]
 
 
-class Printed(NamedTuple):
-    """An extract of what prints on and on, with the line (1-based) of each of its `rows`."""
+class Notes(NamedTuple):
+    """What was left out while rows were read, and what the tool said instead of rows."""
 
-    extract: Extract
-    lines: list[int]
+    skipped: list[Skipped]
+    said: list[str]
 
 
 class Kind(NamedTuple):

@@ -1,11 +1,17 @@
 """JSON lines as written by a program that may have been killed in the middle of a line."""
 
 import json
+from collections.abc import Iterable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from servemap.model.files import read_bytes
+import msgspec
+
+from servemap.model.files import read_bytes, regular
 from servemap.parsers.records import Skipped
+
+_decode = msgspec.json.Decoder().decode
 
 
 class JsonLine(NamedTuple):
@@ -31,25 +37,45 @@ def parse_jsonl(data: bytes) -> JsonLines:
 
     The last line needs no newline: an object that closes is whole.
     """
-    lines: list[JsonLine] = []
     skipped: list[Skipped] = []
-    newlines = data.count(b"\n")
-    for number, raw in enumerate(data.split(b"\n"), start=1):
-        if not raw.strip():
-            continue
-        try:
-            value = json.loads(raw, parse_constant=_not_a_number)
-        except (ValueError, RecursionError):
-            reason = "not JSON" if number <= newlines else "truncated last line"
-            skipped.append(Skipped(number, reason))
-            continue
-        if isinstance(value, dict):
-            lines.append(JsonLine(number, value))
-        else:
-            skipped.append(Skipped(number, "not a JSON object"))
-    return JsonLines(lines, skipped)
+    return JsonLines(list(json_lines(BytesIO(data), skipped)), skipped)
 
 
 def read_jsonl(path: Path) -> JsonLines:
     """Read `path`; OSError where it cannot be read."""
     return parse_jsonl(read_bytes(path))
+
+
+def stream_jsonl(path: Path, skipped: list[Skipped]) -> Iterator[JsonLine]:
+    """Yield the same lines of `path` one by one; OSError where it cannot be read.
+
+    Args:
+        path: of a regular file.
+        skipped: takes the lines that are left out.
+    """
+    with open(path, "rb", opener=regular) as handle:
+        yield from json_lines(handle, skipped)
+
+
+def json_lines(raws: Iterable[bytes], skipped: list[Skipped]) -> Iterator[JsonLine]:
+    """Yield the objects of lines with their ends; add to `skipped` what is none."""
+    for number, raw in enumerate(raws, start=1):
+        try:
+            value = _decoded(raw)
+        except (ValueError, RecursionError):
+            if raw.strip():
+                reason = "not JSON" if raw.endswith(b"\n") else "truncated last line"
+                skipped.append(Skipped(number, reason))
+            continue
+        if isinstance(value, dict):
+            yield JsonLine(number, value)
+        else:
+            skipped.append(Skipped(number, "not a JSON object"))
+
+
+def _decoded(raw: bytes) -> Any:
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # It refuses more than the standard library does: NaN, half characters, numbers too large.
+        return json.loads(raw, parse_constant=_not_a_number)

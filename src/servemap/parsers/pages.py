@@ -183,5 +183,10 @@ def as_pages(lines: Iterable[JsonLine], kind: Page) -> Iterator[JsonLine]:
 
 def _page(lines: Sequence[JsonLine]) -> JsonLine:
     first = lines[0]
-    printed = (clean(line.value["line"]).replace("\n", " ") for line in lines)
+    printed = (one_line(line.value["line"]) for line in lines)
     return JsonLine(first.line, {**first.value, "text": "".join(f"{one}\n" for one in printed)})
+
+
+def one_line(said: str) -> str:
+    """Return a cleaned line of a tool as one line, whatever was in it."""
+    return clean(said).replace("\n", " ")

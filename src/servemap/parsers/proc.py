@@ -7,9 +7,14 @@ in proc_stat(5), proc_meminfo(5), proc_net_dev(5) and proc_pid_stat(5).
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from servemap.parsers.counters import delta, interval_s
+from servemap.parsers.grown import Counters, Stamps, Steps, steps
 from servemap.parsers.jsonl import JsonLine
-from servemap.parsers.records import Parsed, Sample, Skipped
+from servemap.parsers.records import Sample, Skipped
+from servemap.parsers.series import Floats, Ints, Parsed, Series, series_of
 from servemap.parsers.values import integer, mapping, number, sequence, text
 
 CPU_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -38,8 +43,6 @@ class _Snapshot(NamedTuple):
     t_ns: int
     mono_ns: int
     hz: float
-    cpu: dict[str, list[float]]
-    net: dict[str, list[float]]
     processes: dict[tuple[int, int], _Process]
     context_switches: float | None
 
@@ -59,32 +62,108 @@ def parse_proc(lines: Iterable[JsonLine], interval: float) -> Parsed:
     (the whole process tree). A process is known by pid and start time, so a reused pid begins
     anew. `server` rates cover the processes that lived through the whole interval.
     """
-    samples: list[Sample] = []
     times: list[int] = []
     skipped: list[Skipped] = []
-    base: _Snapshot | None = None
-    switches: _Snapshot | None = None
-    for line in lines:
-        snapshot = _snapshot(line.value)
-        if snapshot is None:
-            skipped.append(Skipped(line.line, "no t_ns or mono_ns"))
-            continue
-        times.append(snapshot.t_ns)
-        samples.extend(_gauges(snapshot, line.value))
-        if base is None or snapshot.mono_ns < base.mono_ns:
+    stamps = Stamps()
+    cpu, net = Counters(len(CPU_FIELDS)), Counters(len(NET_FIELDS))
+
+    def samples() -> Iterator[Sample]:
+        base: _Snapshot | None = None
+        switches: _Snapshot | None = None
+        for line in lines:
+            snapshot = _snapshot(line.value)
+            if snapshot is None:
+                skipped.append(Skipped(line.line, "no t_ns or mono_ns"))
+                continue
+            times.append(snapshot.t_ns)
+            stamps.add(snapshot.t_ns, snapshot.mono_ns)
+            cpu.add(mapping(line.value.get("cpu")))
+            net.add(mapping(line.value.get("net")))
+            yield from _gauges(snapshot, line.value)
+            if base is None or snapshot.mono_ns < base.mono_ns:
+                base = snapshot
+                switches = snapshot if snapshot.has_switches else None
+                continue
+            if snapshot.has_switches:
+                if switches is not None:
+                    yield from _switch_rates(switches, snapshot, interval)
+                switches = snapshot
+            seconds = interval_s(base.mono_ns, snapshot.mono_ns, interval / 4)
+            if seconds is None:
+                continue
+            yield from _rates(base, snapshot, seconds)
             base = snapshot
-            switches = snapshot if snapshot.has_switches else None
-            continue
-        if snapshot.has_switches:
-            if switches is not None:
-                samples.extend(_switch_rates(switches, snapshot, interval))
-            switches = snapshot
-        seconds = interval_s(base.mono_ns, snapshot.mono_ns, interval / 4)
-        if seconds is None:
-            continue
-        samples.extend(_rates(base, snapshot, seconds))
-        base = snapshot
-    return Parsed(samples, times, skipped)
+
+    series = series_of(samples())
+    t_ns, mono_ns = stamps.arrays()
+    if t_ns.size:
+        moves = _Moves(t_ns, steps(mono_ns, interval / 4))
+        series += [*_cpu_series(cpu, moves), *_net_series(net, moves)]
+    return Parsed(series, times, skipped)
+
+
+class _Moves:
+    """What counters did from each snapshot to the next one that counts."""
+
+    def __init__(self, t_ns: Ints, found: Steps) -> None:
+        self._found = found
+        self._t_ns, self._from_ns = t_ns[found.after], t_ns[found.before]
+
+    def of(self, values: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the differences of shape (steps, width), and which steps have them.
+
+        A step has none where one of its rows is missing or a counter ran backwards.
+        """
+        moved = values[self._found.after] - values[self._found.before]
+        return moved, np.logical_and.reduce(moved >= 0, axis=1)
+
+    @property
+    def seconds(self) -> Floats:
+        """The length of each step."""
+        return self._found.length_ns / 1e9
+
+    def series(
+        self, entity: str, known: NDArray[np.bool_], metrics: Iterable[tuple[str, str, Floats]]
+    ) -> Iterator[Series]:
+        """Yield a series for each metric, unit and values of the steps that are known."""
+        if not known.any():
+            return
+        t_ns, from_ns = self._t_ns, self._from_ns
+        if not known.all():
+            t_ns, from_ns = t_ns[known], from_ns[known]
+        for metric, unit, values in metrics:
+            yield Series(entity, metric, unit, t_ns, from_ns, values)
+
+
+def _cpu_series(cpu: Counters, moves: _Moves) -> Iterator[Series]:
+    whole: Floats | None = None
+    for core, values in cpu.tables():
+        ticks, known = moves.of(values)
+        known &= ticks.sum(axis=1) > 0
+        ticks[~known] = 0.0
+        whole = ticks if whole is None else whole + ticks
+        yield from moves.series(core, known, _cpu_shares(ticks[known]))
+    if whole is not None:
+        known = whole.sum(axis=1) > 0
+        yield from moves.series(ALL_CORES, known, _cpu_shares(whole[known]))
+
+
+def _cpu_shares(ticks: Floats) -> Iterator[tuple[str, str, Floats]]:
+    """Yield the metrics of ticks of shape (steps, fields), of which each step has some."""
+    share = dict(zip(CPU_FIELDS, (100.0 * ticks / ticks.sum(axis=1)[:, None]).T, strict=True))
+    yield "cpu_util", "percent", 100.0 - share["idle"] - share["iowait"]
+    yield "cpu_system", "percent", share["system"] + share["irq"] + share["softirq"]
+    # Copies: what is a part of all shares would keep them all.
+    yield "cpu_iowait", "percent", share["iowait"].copy()
+    yield "cpu_steal", "percent", share["steal"].copy()
+
+
+def _net_series(net: Counters, moves: _Moves) -> Iterator[Series]:
+    for interface, values in net.tables():
+        moved, known = moves.of(values)
+        rates = (moved[known] / moves.seconds[known, None]).T
+        metrics = ((*what, rate.copy()) for what, rate in zip(NET_FIELDS, rates, strict=True))
+        yield from moves.series(interface, known, metrics)
 
 
 def _snapshot(record: dict[str, Any]) -> _Snapshot | None:
@@ -108,20 +187,9 @@ def _snapshot(record: dict[str, Any]) -> _Snapshot | None:
         t_ns,
         mono_ns,
         number(record.get("hz")) or 100.0,
-        _counter_rows(record.get("cpu"), len(CPU_FIELDS)),
-        _counter_rows(record.get("net"), len(NET_FIELDS)),
         processes,
         number(record.get("ctxt")),
     )
-
-
-def _counter_rows(value: Any, width: int) -> dict[str, list[float]]:
-    rows: dict[str, list[float]] = {}
-    for name, row in mapping(value).items():
-        known = [n for n in map(number, sequence(row)) if n is not None]
-        if len(known) == width:
-            rows[name] = known
-    return rows
 
 
 def _gauges(snapshot: _Snapshot, record: dict[str, Any]) -> Iterator[Sample]:
@@ -152,39 +220,12 @@ def _gauges(snapshot: _Snapshot, record: dict[str, Any]) -> Iterator[Sample]:
 
 
 def _rates(before: _Snapshot, after: _Snapshot, seconds: float) -> Iterator[Sample]:
-    def rate(entity: str, metric: str, unit: str, value: float) -> Sample:
-        return Sample(after.t_ns, before.t_ns, entity, metric, unit, value)
-
-    whole = [0.0] * len(CPU_FIELDS)
-    for core, counters in after.cpu.items():
-        ticks = delta(before.cpu.get(core, []), counters)
-        if ticks is None or sum(ticks) <= 0:
-            continue
-        whole = [a + b for a, b in zip(whole, ticks, strict=True)]
-        for metric, value in _cpu_shares(ticks):
-            yield rate(core, metric, "percent", value)
-    if sum(whole) > 0:
-        for metric, value in _cpu_shares(whole):
-            yield rate(ALL_CORES, metric, "percent", value)
-    for interface, counters in after.net.items():
-        moved = delta(before.net.get(interface, []), counters)
-        if moved is not None:
-            for (metric, unit), value in zip(NET_FIELDS, moved, strict=True):
-                yield rate(interface, metric, unit, value / seconds)
     yield from _process_rates(before, after, seconds)
     if before.context_switches is not None and after.context_switches is not None:
         switched = delta([before.context_switches], [after.context_switches])
         if switched is not None:
-            yield rate("system", "context_switches", "per_s", switched[0] / seconds)
-
-
-def _cpu_shares(ticks: list[float]) -> Iterator[tuple[str, float]]:
-    total = sum(ticks)
-    share = dict(zip(CPU_FIELDS, (100.0 * value / total for value in ticks), strict=True))
-    yield "cpu_util", 100.0 - share["idle"] - share["iowait"]
-    yield "cpu_system", share["system"] + share["irq"] + share["softirq"]
-    yield "cpu_iowait", share["iowait"]
-    yield "cpu_steal", share["steal"]
+            value = switched[0] / seconds
+            yield Sample(after.t_ns, before.t_ns, "system", "context_switches", "per_s", value)
 
 
 def _process_rates(before: _Snapshot, after: _Snapshot, seconds: float) -> Iterator[Sample]:
@@ -239,13 +280,12 @@ def _tree_rates(
             yield Sample(after.t_ns, before.t_ns, SERVER, metric, unit, value * scale / seconds)
 
 
-def process_names(lines: Iterable[JsonLine]) -> dict[str, str]:
-    """Return the command name of every `pid:N` entity; the last one wins where a pid was reused."""
+def process_names(line: JsonLine) -> dict[str, str]:
+    """Return the command name of every `pid:N` entity of a snapshot."""
     names: dict[str, str] = {}
-    for line in lines:
-        for item in sequence(line.value.get("procs")):
-            fields = mapping(item)
-            pid, comm = integer(fields.get("pid")), text(fields.get("comm"))
-            if pid is not None and comm is not None:
-                names[f"pid:{pid}"] = comm
+    for item in sequence(line.value.get("procs")):
+        fields = mapping(item)
+        pid, comm = integer(fields.get("pid")), text(fields.get("comm"))
+        if pid is not None and comm is not None:
+            names[f"pid:{pid}"] = comm
     return names

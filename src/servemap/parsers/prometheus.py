@@ -7,13 +7,15 @@ a histogram's buckets are not measured values.
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from servemap.parsers.counters import delta, interval_s
 from servemap.parsers.jsonl import JsonLine
-from servemap.parsers.records import Parsed, Sample, Skipped
+from servemap.parsers.records import Sample, Skipped
+from servemap.parsers.series import Parsed, series_of
 from servemap.parsers.values import integer, text
 
 # Buckets are most of an exposition and the parser is slow, so they go before it runs.
@@ -26,6 +28,9 @@ _COUNTING_NAMES = ("_total", "_sum", "_count")
 # Labels that name the whole server, and so tell the series of one scrape apart only where
 # several models are served.
 _SERVER_LABELS = frozenset({"model_name", "model", "engine_type"})
+
+# A place in a scrape, as a value that no line has beside its own.
+_FIRST_PLACE = 2**50
 
 Series = tuple[str, str]
 Values = dict[Series, float]
@@ -72,45 +77,119 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
     A scrape that failed or does not parse is skipped and counted; the rates around it span the
     longer interval. A counter that ran backwards (restart) is missing for that interval.
     """
-    samples: list[Sample] = []
     times: list[int] = []
     skipped: list[Skipped] = []
-    base: tuple[int, int, Values] | None = None
-    for line in lines:
-        t_ns = integer(line.value.get("t_ns"))
-        mono_ns = integer(line.value.get("mono_ns"))
-        body = text(line.value.get("text"))
-        if t_ns is None or mono_ns is None:
-            skipped.append(Skipped(line.line, "no t_ns or mono_ns"))
-            continue
-        if body is None:
-            error = text(line.value.get("error")) or "no body"
-            skipped.append(Skipped(line.line, f"scrape failed: {error}"))
-            continue
-        try:
-            gauges, counters = parse_exposition(body)
-        except (ValueError, KeyError, IndexError) as error:
-            skipped.append(Skipped(line.line, f"not an exposition: {error}"))
-            continue
-        times.append(t_ns)
-        samples.extend(
-            Sample(t_ns, None, entity, metric, _unit(metric), value)
-            for (entity, metric), value in gauges.items()
-        )
-        if base is None or mono_ns < base[1]:
+    pages = _Pages()
+
+    def samples() -> Iterator[Sample]:
+        base: tuple[int, int, Values] | None = None
+        for line in lines:
+            t_ns = integer(line.value.get("t_ns"))
+            mono_ns = integer(line.value.get("mono_ns"))
+            body = text(line.value.get("text"))
+            if t_ns is None or mono_ns is None:
+                skipped.append(Skipped(line.line, "no t_ns or mono_ns"))
+                continue
+            if body is None:
+                error = text(line.value.get("error")) or "no body"
+                skipped.append(Skipped(line.line, f"scrape failed: {error}"))
+                continue
+            try:
+                gauges, counters = pages.read(body)
+            except (ValueError, KeyError, IndexError, OverflowError) as error:
+                skipped.append(Skipped(line.line, f"not an exposition: {error}"))
+                continue
+            times.append(t_ns)
+            for (entity, metric), value in gauges.items():
+                yield Sample(t_ns, None, entity, metric, _unit(metric), value)
+            if base is None or mono_ns < base[1]:
+                base = (t_ns, mono_ns, counters)
+                continue
+            seconds = interval_s(base[1], mono_ns, interval / 4)
+            if seconds is None:
+                continue
+            for series, value in counters.items():
+                earlier = base[2].get(series)
+                moved = None if earlier is None else delta([earlier], [value])
+                if moved is not None:
+                    yield Sample(t_ns, base[0], *series, "per_s", moved[0] / seconds)
             base = (t_ns, mono_ns, counters)
-            continue
-        seconds = interval_s(base[1], mono_ns, interval / 4)
-        if seconds is None:
-            continue
-        for (entity, metric), value in counters.items():
-            earlier = base[2].get((entity, metric))
-            moved = None if earlier is None else delta([earlier], [value])
-            if moved is not None:
-                rate = moved[0] / seconds
-                samples.append(Sample(t_ns, base[0], entity, metric, "per_s", rate))
-        base = (t_ns, mono_ns, counters)
-    return Parsed(samples, times, skipped)
+
+    return Parsed(series_of(samples()), times, skipped)
+
+
+class _Form(NamedTuple):
+    """Where a scrape has what: the places of gauges and counters, and of all values it must have.
+
+    `heads` are its lines without their values.
+    """
+
+    heads: list[str]
+    gauges: dict[Series, int]
+    counters: dict[Series, int]
+    values: list[int]
+
+
+class _Pages:
+    """Reads scrapes; one that differs from the one before it in values only is read by its form."""
+
+    def __init__(self) -> None:
+        self._form = _Form([], {}, {}, [])
+
+    def read(self, page: str) -> tuple[Values, Values]:
+        """Return what `parse_exposition` does; ValueError likewise."""
+        parts = [_parted(line) for line in page.split("\n")]
+        heads = [head for head, _ in parts]
+        try:
+            if heads != self._form.heads:
+                self._form = _form(heads)
+            values = {place: _number(parts[place][1]) for place in self._form.values}
+        except (ValueError, KeyError, IndexError):
+            return parse_exposition(page)
+        if not all(map(math.isfinite, values.values())):
+            return parse_exposition(page)
+        return (
+            {series: values[place] for series, place in self._form.gauges.items()},
+            {series: values[place] for series, place in self._form.counters.items()},
+        )
+
+
+def _parted(line: str) -> tuple[str, str]:
+    """Return a line without its value, and its value; a line of another form is all head."""
+    head, blank, value = line.rpartition(" ")
+    if not blank or line.startswith("#") or "# " in head:
+        return line, ""
+    if head.endswith("}") or not (" " in head or "\t" in head):
+        return head, value
+    return line, ""
+
+
+def _form(heads: list[str]) -> _Form:
+    """Return the form of a scrape: what it would be with the places as values."""
+    page = "\n".join(
+        head if not head or head.startswith("#") else f"{head} {_FIRST_PLACE + place}"
+        for place, head in enumerate(heads)
+    )
+    gauges, counters = map(_places, parse_exposition(page))
+    values = [
+        place
+        for place, head in enumerate(heads)
+        if head and not head.startswith("#") and not _UNUSED_LINE.match(f"{head} ")
+    ]
+    return _Form(heads, gauges, counters, values)
+
+
+def _places(found: Values) -> dict[Series, int]:
+    places = {series: round(value) - _FIRST_PLACE for series, value in found.items()}
+    if any(place < 0 for place in places.values()):
+        raise ValueError("a value that stands elsewhere in its line")
+    return places
+
+
+def _number(word: str) -> float:
+    if "_" in word:
+        raise ValueError("no number")
+    return int(word) if word.isdigit() else float(word)
 
 
 def _unit(metric: str) -> str:

@@ -1,4 +1,4 @@
-"""What every telemetry parser returns: samples, and what was left out and why."""
+"""What telemetry parsers find: samples, and what was left out and why."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -24,14 +24,6 @@ class Sample(NamedTuple):
     metric: str
     unit: str
     value: float
-
-
-class Parsed(NamedTuple):
-    """Samples of one collector, the times at which it really delivered, and the rest."""
-
-    samples: list[Sample]
-    times_ns: list[int]
-    skipped: list[Skipped]
 
 
 def skip_summary(skipped: Iterable[Skipped], limit: int = 5) -> list[str]:

@@ -32,11 +32,11 @@ class Series(NamedTuple):
     value: Floats
 
 
-class Columns(NamedTuple):
-    """What `records.Parsed` is, with series in place of single samples."""
+class Parsed(NamedTuple):
+    """Samples of one collector, the times at which it really delivered, and what was left out."""
 
     series: list[Series]
-    times_ns: Ints
+    times_ns: list[int]
     skipped: list[Skipped]
 
 

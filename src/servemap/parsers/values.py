@@ -17,7 +17,7 @@ def number(value: Any) -> float | None:
 
 def integer(value: Any) -> int | None:
     """Return an integer that fits 64 bits, or None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if type(value) is not int:
         return None
     return value if -(2**63) <= value < 2**63 else None
 

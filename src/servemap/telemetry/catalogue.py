@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from servemap.model.errors import ConfigError
+from servemap.parsers.fields import Field, Reading
 from servemap.parsers.pages import PAGES
-from servemap.parsers.readings import PRINTED, Field, Reading
+from servemap.parsers.printed import PRINTED
 from servemap.telemetry.collectors import Collector, Kind, Metric, Probe, Tool
 
 _COMMON = frozenset(

@@ -8,6 +8,7 @@ of the start; only where it grew by more than both measurements may be wrong by,
 explains it, the two clocks run at different rates, and the growth is spread over the case.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -130,14 +131,12 @@ def epoch_of(folder: Path) -> int | None:
     return _epoch(ready.get("t_ns"), ready.get("mono_ns"))
 
 
-def rebuilt(lines: list[JsonLine], epoch_ns: int | None) -> list[JsonLine]:
+def rebuilt(lines: Iterable[JsonLine], epoch_ns: int | None) -> Iterable[JsonLine]:
     """Return raw lines with their `t_ns` made anew from the monotonic clock.
 
     Lines without `mono_ns`, and all where no anchor is known, stay as they are.
     """
-    if epoch_ns is None:
-        return lines
-    return [_rebuilt(line, epoch_ns) for line in lines]
+    return lines if epoch_ns is None else (_rebuilt(line, epoch_ns) for line in lines)
 
 
 def _rebuilt(line: JsonLine, epoch_ns: int) -> JsonLine:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from servemap.parsers.readings import Reading
+from servemap.parsers.fields import Reading
 
 Kind = Literal["proc", "http", "command", "poll", "files", "log"]
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from servemap.model.collectors import CollectorTable
 from servemap.parsers.columns import COLUMNS
-from servemap.parsers.readings import Field, Reading
+from servemap.parsers.fields import Field, Reading
 from servemap.telemetry.catalogue import DECLARED, catalogue, metric_of
 from servemap.telemetry.collectors import Collector, Metric, Probe, Tool
 

@@ -3,7 +3,7 @@
 import pytest
 
 from servemap.analysis.checks.server import check_preemptions
-from servemap.analysis.server_marks import scrape_marks
+from servemap.analysis.server_marks import scrape_mark
 from servemap.analysis.verdict import default_limits
 from servemap.parsers.jsonl import JsonLine
 from servemap.telemetry.align import Segment
@@ -14,7 +14,8 @@ SEGMENT = Segment("main", 10, 20)
 
 def check(*texts: str, step: int = 5, requests: int = 100):
     lines = [JsonLine(k, {"t_ns": 5 + step * k, "text": text}) for k, text in enumerate(texts)]
-    marks = scrape_marks("n", lines, NodeClock())
+    found = (scrape_mark("n", line, NodeClock()) for line in lines)
+    marks = [mark for mark in found if mark is not None]
     return check_preemptions(marks, [SEGMENT], {"main": requests}, default_limits())
 
 

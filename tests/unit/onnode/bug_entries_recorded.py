@@ -20,6 +20,7 @@ from servemap.parsers.series import series_of
 from servemap.telemetry.align import Segment, align
 from servemap.telemetry.clock import NodeClock
 from tests.plain_align import rows_of
+from tests.samples import samples
 
 S = 10**9
 
@@ -140,8 +141,8 @@ def _(_folder: Path) -> str:
     lines = [line(10, 5000, 0), line(11, 1401, 1000), line(11.01, 1401.01, 1500),
              line(12, 1402, 2000), line(12, 1402, 9000)]  # fmt: skip
     text = "".join(json.dumps(one) + "\n" for one in lines).encode()
-    samples = parse_proc(parse_jsonl(text).lines, 1.0).samples
-    rates = [one.value for one in samples if one.metric == "net_rx"]
+    found = samples(parse_proc(parse_jsonl(text).lines, 1.0))
+    rates = [one.value for one in found if one.metric == "net_rx"]
     assert rates == [1000.0, 1000.0]
     csv = parse("dcgm-csv", b"timestamp,DCGM_FI_DEV_POWER_USAGE\n86400.5,300\n1700000000,300\n")
     assert len(csv.data["rows"]) == 1

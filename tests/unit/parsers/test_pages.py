@@ -14,6 +14,7 @@ from servemap.parsers.readings import Readings, parse_raw
 from servemap.parsers.records import Sample
 from servemap.telemetry.catalogue import catalogue
 from tests.corpus import read_sample
+from tests.samples import samples
 
 S = 1_000_000_000
 T0 = 1_800_000_000 * S
@@ -40,7 +41,7 @@ def printed(rounds: list[str], step_s: float = 1.0) -> list[dict[str, Any]]:
 
 
 def series(found: Readings, entity: str, metric: str) -> list[Sample]:
-    return [s for s in found.parsed.samples if (s.entity, s.metric) == (entity, metric)]
+    return [s for s in samples(found.parsed) if (s.entity, s.metric) == (entity, metric)]
 
 
 def values(found: Readings, entity: str, metric: str) -> list[float]:
@@ -155,7 +156,7 @@ def test_memory_of_processes_by_node() -> None:
     assert values(one, "pid:77/node1", "numa_process_mem") == [1 << 20]
     two = read("numa_processes", [at(0, text=TWO)])
     assert values(two, "pid:78/node0", "numa_process_mem") == [8 << 20]
-    assert {s.entity for s in two.parsed.samples} == {
+    assert {s.entity for s in samples(two.parsed)} == {
         f"pid:{pid}/node{node}" for pid in (77, 78) for node in (0, 1)
     }
 
@@ -175,7 +176,7 @@ def test_counters_of_interfaces_are_named_by_the_driver() -> None:
     assert values(found, "eth0", "eth_rx_prio3_pause") == [0]
     assert values(found, "eth1", "eth_tx_timeout") == [2]
     # Packets are no error, and single queues would drown the rest.
-    assert {s.metric for s in found.parsed.samples} == {
+    assert {s.metric for s in samples(found.parsed)} == {
         "eth_rx_discards_phy",
         "eth_rx_prio3_pause",
         "eth_tx_timeout",
@@ -199,7 +200,7 @@ def test_rdma_counters_wrap_and_are_missing_for_that_interval() -> None:
     found = read("rdma_statistic", [at(n, text=rdma(count)) for n, count in enumerate(counts)])
     own = series(found, "mlx5_0:1", "rdma_out_of_sequence")
     assert [(s.t_ns - T0, s.value) for s in own] == [(S, 4), (3 * S, 10)]
-    assert {s.metric for s in found.parsed.samples} == {"rdma_out_of_sequence"}
+    assert {s.metric for s in samples(found.parsed)} == {"rdma_out_of_sequence"}
 
 
 def tcp(sent: int, again: int) -> str:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.proc import parse_proc, process_names
+from tests.samples import samples
 
 S = 1_000_000_000
 
@@ -53,7 +54,7 @@ def parse(*records, interval=1.0):
 
 
 def values(parsed, entity, metric):
-    return [s.value for s in parsed.samples if (s.entity, s.metric) == (entity, metric)]
+    return [s.value for s in samples(parsed) if (s.entity, s.metric) == (entity, metric)]
 
 
 def test_rates_come_from_counters_over_the_monotonic_clock():
@@ -81,7 +82,7 @@ def test_gauges_are_there_from_the_first_sample():
 
 
 def test_a_rate_spans_its_interval_and_carries_its_end():
-    rate = next(s for s in parse(line(0), line(2)).samples if s.metric == "cpu_util")
+    rate = next(s for s in samples(parse(line(0), line(2))) if s.metric == "cpu_util")
     assert (rate.from_ns, rate.t_ns) == (1_000_000 * S, 1_000_002 * S)
 
 
@@ -140,7 +141,7 @@ def test_a_missing_part_is_missing_and_the_rest_is_kept(damage):
     parsed = parse(line(0), line(1, **damage), line(2))
     assert len(parsed.times_ns) == 3
     assert parsed.skipped == []
-    assert all(s.value >= 0 for s in parsed.samples)
+    assert all(s.value >= 0 for s in samples(parsed))
     gone = {"cpu": ("cpu0", "cpu_util"), "net": ("eth0", "net_rx")}.get(next(iter(damage)))
     if gone:
         assert values(parsed, *gone) == []
@@ -154,7 +155,10 @@ def test_a_line_without_time_is_skipped():
 
 def test_process_names():
     lines = [JsonLine(1, line(0)), JsonLine(2, {"procs": [{"pid": 9, "comm": "python"}, 3]})]
-    assert process_names(lines) == {"pid:42": "llama", "pid:43": "llama", "pid:9": "python"}
+    assert list(map(process_names, lines)) == [
+        {"pid:42": "llama", "pid:43": "llama"},
+        {"pid:9": "python"},
+    ]
 
 
 counter = st.integers(0, 10**9)
@@ -164,7 +168,7 @@ counter = st.integers(0, 10**9)
 def test_shares_stay_between_0_and_100_percent(rows):
     records = [line(k, cpu={"cpu0": row}) for k, row in enumerate(rows)]
     parsed = parse(*records)
-    for sample in parsed.samples:
+    for sample in samples(parsed):
         if sample.unit == "percent":
             assert -1e-9 <= sample.value <= 100 + 1e-9
 
@@ -183,10 +187,8 @@ def test_switches_that_were_not_read_cost_no_other_figure() -> None:
             "procs": [process],
         }  # fmt: skip
         lines.append(JsonLine(index + 1, record))
-    samples = [s for s in parse_proc(lines, 0.5).samples if s.entity == "pid:7"]
-    by_metric = {
-        m: [s.value for s in samples if s.metric == m] for m in {s.metric for s in samples}
-    }
+    own = [s for s in samples(parse_proc(lines, 0.5)) if s.entity == "pid:7"]
+    by_metric = {m: [s.value for s in own if s.metric == m] for m in {s.metric for s in own}}
     assert by_metric["proc_rss"] == [12288.0] * 5
     assert by_metric["proc_cpu"] == [20.0] * 4
     assert by_metric["proc_voluntary_switches"] == [200.0, 200.0]

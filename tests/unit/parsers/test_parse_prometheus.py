@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.prometheus import parse_exposition, parse_scrapes
+from tests.samples import samples
 
 S = 1_000_000_000
 
@@ -65,10 +66,10 @@ def test_counters_become_rates_that_end_with_their_interval():
         '_total{engine="0",model_name="tiny"} 100.0', '_total{engine="0",model_name="tiny"} 150.0'
     )
     parsed = parse(scrape(0, TEXT), scrape(2, later))
-    rates = {s.metric: s for s in parsed.samples if s.unit == "per_s"}
+    rates = {s.metric: s for s in samples(parsed) if s.unit == "per_s"}
     tokens = rates["vllm:generation_tokens_total"]
     assert (tokens.value, tokens.from_ns, tokens.t_ns) == (25.0, 1000 * S, 1002 * S)
-    running = [s.value for s in parsed.samples if s.metric == "vllm:num_requests_running"]
+    running = [s.value for s in samples(parsed) if s.metric == "vllm:num_requests_running"]
     assert running == [2.0, 2.0]
 
 
@@ -83,14 +84,14 @@ def test_a_broken_scrape_is_skipped_and_the_rate_spans_it():
     )
     assert [s.line for s in parsed.skipped] == [2, 3, 4]
     assert "Connection refused" in parsed.skipped[1].reason
-    assert [s.value for s in parsed.samples if s.unit == "per_s"] == [10.0]
+    assert [s.value for s in samples(parsed) if s.unit == "per_s"] == [10.0]
     assert parsed.times_ns == [1000 * S, 1004 * S]
 
 
 def test_a_restarted_server_gives_no_negative_rate():
     body = "# TYPE c counter\nc_total {}\n"
     parsed = parse(*(scrape(k, body.format(v)) for k, v in enumerate((100, 5, 25))))
-    assert [s.value for s in parsed.samples] == [20.0]
+    assert [s.value for s in samples(parsed)] == [20.0]
 
 
 @pytest.mark.parametrize("record", [{}, {"t_ns": 1, "mono_ns": "x", "text": ""}])

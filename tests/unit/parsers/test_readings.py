@@ -12,6 +12,7 @@ from servemap.parsers.readings import Readings, parse_pages, parse_printed
 from servemap.parsers.records import Sample
 from servemap.telemetry.catalogue import catalogue
 from tests.corpus import read_sample
+from tests.samples import samples
 
 S = 1_000_000_000
 T0 = 1_800_000_000 * S
@@ -41,7 +42,7 @@ def printed(name: str, rounds: list[list[str]], interval: float = 1.0) -> Readin
 
 
 def values(found: Readings, entity: str) -> dict[str, float]:
-    return {s.metric: s.value for s in found.parsed.samples if s.entity == entity}
+    return {s.metric: s.value for s in samples(found.parsed) if s.entity == entity}
 
 
 def recorded(file: str) -> list[str]:
@@ -84,8 +85,8 @@ def test_who_is_on_the_card() -> None:
         "gpu0/pid:21198": "gpu_burn",
     }
     # MIG does not tell the shares of a process, only that it is there.
-    assert {(s.metric, s.value) for s in found.parsed.samples} == {("gpu_proc", 1.0)}
-    assert {s.entity for s in found.parsed.samples} == set(found.names)
+    assert {(s.metric, s.value) for s in samples(found.parsed)} == {("gpu_proc", 1.0)}
+    assert {s.entity for s in samples(found.parsed)} == set(found.names)
     assert len(found.parsed.times_ns) == 5
 
 
@@ -94,24 +95,24 @@ def test_dcgm_of_eight_cards_has_one_time_a_round() -> None:
     found = printed("dcgm", [rows, rows])
     assert "gr_active" not in values(found, "gpu7")
     assert values(found, "gpu6") == {"gr_active": 0, "sm_active": 0, "dram_active": 0}
-    assert len({s.entity for s in found.parsed.samples}) == 8
+    assert len({s.entity for s in samples(found.parsed)}) == 8
     assert [round((t - T0) / S, 2) for t in found.parsed.times_ns] == [0, 1]
 
 
 def test_a_message_instead_of_rows_is_no_sample() -> None:
     found = printed("dcgm", [recorded("dcgm/012_discovery_no_hostengine.txt")])
-    assert (found.parsed.samples, found.parsed.times_ns) == ([], [])
+    assert (samples(found.parsed), found.parsed.times_ns) == ([], [])
     assert "no output of dcgmi dmon" in found.parsed.skipped[0].reason
     refused = printed("nvidia_smi", [['Field "x" is not a valid field to query.']])
     assert "the tool said: Field" in refused.parsed.skipped[0].reason
-    assert printed("nvidia_smi", []).parsed.samples == []
+    assert samples(printed("nvidia_smi", []).parsed) == []
 
 
 def test_a_row_of_another_round_after_one_that_was_cut() -> None:
     heading = "index, power.draw [W]"
     found = printed("nvidia_smi", [[heading, "0, 10.00 W", "1, 11.00 W"], ["1, 12.00 W"],
                                    ["0, 13.00 W", "1, 1"]])  # fmt: skip
-    power = [(s.entity, s.value) for s in found.parsed.samples]
+    power = [(s.entity, s.value) for s in samples(found.parsed)]
     assert power == [("gpu0", 10), ("gpu1", 11), ("gpu1", 12), ("gpu0", 13), ("gpu1", 1)]
     assert len(found.parsed.times_ns) == 3
 
@@ -136,7 +137,7 @@ def hca(pages: list[str | None], step_s: float = 1.0) -> Readings:
 
 
 def series(found: Readings, metric: str) -> list[Sample]:
-    return [s for s in found.parsed.samples if s.metric == metric]
+    return [s for s in samples(found.parsed) if s.metric == metric]
 
 
 def test_a_counter_of_words_is_a_rate_of_bytes() -> None:
@@ -185,7 +186,7 @@ def test_pressure_is_the_share_of_time_in_which_tasks_waited() -> None:
 
     records = [at(0, text=pages(5, 100)), at(2, text=pages(500_005, 100) + "odd\n")]
     found = parse_pages(numbered(records), 2.0, reading("pressure"))
-    shares = {(s.entity, s.metric): s.value for s in found.parsed.samples}
+    shares = {(s.entity, s.metric): s.value for s in samples(found.parsed)}
     assert shares == {
         ("cpu", "pressure_some"): pytest.approx(25.0),
         ("memory", "pressure_full"): 0.0,
@@ -201,7 +202,7 @@ def test_rates_bring_back_what_was_counted_between_resets(counts: list[int]) -> 
     records = [at(n, text=text) for n, text in enumerate(texts)]
     found = parse_pages(numbered(records), 1.0, reading("pressure")).parsed
     grown = [(b - a) * 1e-4 for a, b in pairwise(counts) if b >= a]
-    assert [s.value for s in found.samples] == pytest.approx(grown)
+    assert [s.value for s in samples(found)] == pytest.approx(grown)
     assert len(found.times_ns) == len(counts)
 
 

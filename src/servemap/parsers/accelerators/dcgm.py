@@ -1,6 +1,7 @@
 """DCGM: dcgmi dmon, dcgmi discovery, dcgm-exporter, and series exported as csv."""
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -8,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from servemap.parsers.cells import Number, key, number, scaled, unit, value
+from servemap.parsers.cells import Number, key, number, remembered, scaled, unit, value
 from servemap.parsers.clean import cut_line, numbered
 from servemap.parsers.exposition import read_exposition
-from servemap.parsers.frame import Extract, Printed, foreign
+from servemap.parsers.frame import Extract, Notes, foreign
 from servemap.parsers.records import Skipped
 
 _PREFIX = re.compile(r"DCGM_FI_(?:DEV|PROF)_")
@@ -34,17 +35,23 @@ def is_blank(found: Number | None) -> bool:
     if found is None:
         return True
     # A float near 2^63 has lost the last digits of the code.
-    return found >= _BLANK_INT64 - 512 or any(
-        blank <= found < blank + 16 for blank in (_BLANK_INT32, _BLANK_FP64)
+    return (
+        _BLANK_INT32 <= found < _BLANK_INT32 + 16
+        or _BLANK_FP64 <= found < _BLANK_FP64 + 16
+        or found >= _BLANK_INT64 - 512
     )
 
 
 def _suspects(fields: dict[str, Any]) -> list[str]:
     """Take away the profiler's zeros of a busy device; return the names of these fields."""
     table = _table()
+    for name in table["engine"]:
+        if fields.get(name) == 0:
+            break
+    else:
+        return []
     busy = [fields[name] for name in table["busy"]["fields"] if fields.get(name) is not None]
-    idle = any(fields.get(name) == 0 for name in table["engine"])
-    if not idle or not busy or busy[0] < table["busy"]["least_percent"]:
+    if not busy or busy[0] < table["busy"]["least_percent"]:
         return []
     names = [name for name, found in fields.items() if name.endswith("_ratio") and found == 0]
     fields.update(dict.fromkeys(names))
@@ -143,24 +150,39 @@ def parse_dcgmi_dmon(text: str) -> Extract:
     Raises:
         ParseError: there is no heading line with `Entity`.
     """
-    return dcgmi_dmon_lines(text).extract
-
-
-def dcgmi_dmon_lines(text: str) -> Printed:
-    """Return the same with the line of each row; ParseError likewise."""
-    columns: list[tuple[str, Number]] | None = None
+    notes = Notes([], [])
     rows: list[dict[str, Any]] = []
-    lines: list[int] = []
-    skipped: list[Skipped] = []
+    contradictions: list[dict[str, Any]] = []
+    for _, row in _dmon_rows(numbered(text), notes, cut_line(text)):
+        if fields := _suspects(row):
+            contradictions.append({"at": len(rows), "fields": fields})
+        rows.append(row)
+    return Extract({"rows": rows, "contradictions": contradictions}, notes.skipped)
+
+
+def dcgmi_dmon_rows(
+    lines: Iterable[tuple[int, str]], notes: Notes
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the same rows of numbered lines, each with its line; ParseError likewise."""
+    for line, row in _dmon_rows(lines, notes):
+        _suspects(row)
+        yield line, row
+
+
+def _dmon_rows(
+    lines: Iterable[tuple[int, str]], notes: Notes, unended: int = 0
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    columns: list[tuple[str, Callable[[str], Number | None]]] | None = None
+    skipped = notes.skipped
     tick, seen = 0, set[tuple[str, int]]()
-    unended = cut_line(text)
-    for line, row in numbered(text):
-        words = row.lstrip().lstrip("#").split()
-        if row.lstrip().startswith("#") and words and words[0].casefold() == "entity":
-            columns = [_dmon_field(word) for word in words[1:]]
-            continue
-        if words and words[0].casefold() == "id" and columns is not None:
-            continue
+    for line, row in lines:
+        if columns is None or row.lstrip()[:1] in ("#", "I", "i"):
+            words = row.lstrip().lstrip("#").split()
+            if row.lstrip().startswith("#") and words and words[0].casefold() == "entity":
+                columns = [_dmon_field(word) for word in words[1:]]
+                continue
+            if words and words[0].casefold() == "id" and columns is not None:
+                continue
         match = _ENTITY.fullmatch(row.strip()) if len(row) < 2000 else None
         if match is None or columns is None:
             skipped.append(
@@ -179,21 +201,24 @@ def dcgmi_dmon_lines(text: str) -> Printed:
             tick, seen = tick + 1, set()
         seen.add(identity)
         found: dict[str, Any] = {"tick": tick, "entity": identity[0], "id": identity[1]}
-        for (name, factor), cell in zip(columns, cells, strict=True):
-            amount = number(cell)
-            found[name] = None if is_blank(amount) else scaled(amount, factor)
-        rows.append(found)
-        lines.append(line)
+        found.update({name: read(cell) for (name, read), cell in zip(columns, cells, strict=True)})
+        yield line, found
     if columns is None:
         raise foreign("dcgmi dmon", "heading line that begins with #Entity")
-    data = {"rows": rows, "contradictions": _contradictions(rows)}
-    return Printed(Extract(data, skipped), lines)
 
 
-def _dmon_field(short: str) -> tuple[str, Number]:
+@lru_cache(maxsize=1024)
+def _dmon_field(short: str) -> tuple[str, Callable[[str], Number | None]]:
+    """Return key of a column, and how its cells are read."""
     spelling = next((spelling for spelling, names in _table()["dmon"].items()
                      if short.upper() in names), None)  # fmt: skip
-    return _kept(short, spelling)
+    name, factor = _kept(short, spelling)
+
+    def read(cell: str) -> Number | None:
+        amount = number(cell)
+        return None if is_blank(amount) else scaled(amount, factor)
+
+    return name, remembered(read)
 
 
 _COUNT = re.compile(r"\s*([0-9]{1,6}) ([A-Za-z][A-Za-z -]{0,40}(?:\(s\))?) found\.?")

@@ -1,12 +1,14 @@
 """nvidia-smi --query-gpu and --query-compute-apps as csv."""
 
 import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import Column, column, make_column, says_failure
-from servemap.parsers.cells import is_missing, quantity, unit
+from servemap.parsers.cells import is_missing, quantity, remembered, unit
 from servemap.parsers.clean import cut_line, numbered
-from servemap.parsers.frame import Extract, Printed, foreign
+from servemap.parsers.frame import Extract, Notes, foreign
 from servemap.parsers.records import Skipped
 
 _HEADING = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]*\])?")
@@ -14,6 +16,7 @@ _HEADING = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]*\])?")
 _PLAIN_NAMES = {"timestamp", "name", "count", "index", "serial", "uuid", "pstate", "pid"}
 # May hold commas itself, as nvidia-smi does not quote.
 _FREE_TEXT = "process_name"
+_FOREIGN_CELL = "a cell without the unit of its column"
 # What names a GPU, the surest first.
 _IDENTITIES = ("uuid", "gpu_uuid", "serial", "gpu_serial", "pci_bus_id", "gpu_bus_id", "index")
 
@@ -32,36 +35,56 @@ def parse_csv(text: str) -> Extract:
     Raises:
         ParseError: there is neither a row of at least two cells nor a message of nvidia-smi.
     """
-    return csv_lines(text).extract
+    notes = Notes([], [])
+    rows = [row for _, row in csv_rows(numbered(text), notes, cut_line(text))]
+    found = rows if rows or not notes.said else None
+    error = notes.said[0] if notes.said else None
+    return Extract({"rows": found, "gpus": _gpus(rows), "error": error}, notes.skipped)
 
 
-def csv_lines(text: str) -> Printed:
-    """Return the same with the line of each row; ParseError likewise."""
+def csv_rows(
+    lines: Iterable[tuple[int, str]], notes: Notes, unended: int = 0
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the same rows of numbered lines, each with its line; ParseError likewise.
+
+    Rows above the first heading come once it does. `unended` is a line whose end may be cut off.
+    """
     columns: list[Column] | None = None
     heading: list[str] = []
-    rows: list[dict[str, Any]] = []
-    loose: list[list[str]] = []
-    row_lines: list[int] = []
-    loose_lines: list[int] = []
-    skipped: list[Skipped] = []
-    error: str | None = None
-    unended = cut_line(text)
-    for line, row in numbered(text):
+    loose: list[tuple[int, list[str]]] = []
+    skipped = notes.skipped
+    keys: list[str] = []
+    readers: list[Callable[[str], Any]] = []
+    for line, row in lines:
+        # Nearly all lines are so: as many cells as headings, and these are of small letters.
+        if "!" <= row[0] < "a" and row[-1] != "," and line != unended:
+            cells = row.split(", ")
+            if len(cells) == len(readers) > 1:
+                try:
+                    values = [read(cell) for read, cell in zip(readers, cells, strict=True)]
+                except _ForeignCellError:
+                    skipped.append(Skipped(line, _FOREIGN_CELL))
+                else:
+                    yield line, dict(zip(keys, values, strict=True))
+                continue
         cells = _cells(row)
         if (columns is None or len(cells) != len(columns)) and says_failure(row):
-            error = error or row.strip()
+            notes.said.append(row.strip())
         elif _is_heading(cells) and (len(cells) > 1 or columns is None):
+            yield from _without_heading(loose)
+            loose = []
             if cells != heading:
                 heading = cells
                 columns = [column(cell) for cell in cells]
+                keys = [each.key for each in columns]
+                readers = [remembered(partial(_read, each)) for each in columns]
         elif columns is None:
             has_value = any(quantity(cell) or is_missing(cell) for cell in cells)
             if line == unended and not _unit_of(cells[-1]):
                 skipped.append(Skipped(line, "cut in the last cell"))
                 cells[-1] = ""
-            if len(cells) > 1 and has_value and (not loose or len(cells) == len(loose[0])):
-                loose.append(cells)
-                loose_lines.append(line)
+            if len(cells) > 1 and has_value and (not loose or len(cells) == len(loose[0][1])):
+                loose.append((line, cells))
             else:
                 skipped.append(Skipped(line, "no row of cells"))
         else:
@@ -72,17 +95,16 @@ def csv_lines(text: str) -> Printed:
                 whole[-1] = ""
             if whole is None:
                 skipped.append(Skipped(line, f"{len(cells)} cells under {len(columns)} headings"))
-            elif not _is_own(row_of := _row(columns, whole), columns, whole):
-                skipped.append(Skipped(line, "a cell without the unit of its column"))
             else:
-                rows.append(row_of)
-                row_lines.append(line)
-    rows = [*_without_heading(loose), *rows]
-    if not rows and error is None and columns is None:
+                try:
+                    values = [read(cell) for read, cell in zip(readers, whole, strict=True)]
+                except _ForeignCellError:
+                    skipped.append(Skipped(line, _FOREIGN_CELL))
+                else:
+                    yield line, dict(zip(keys, values, strict=True))
+    yield from _without_heading(loose)
+    if columns is None and not loose and not notes.said:
         raise foreign("nvidia-smi csv", "heading line and no row of cells")
-    found = rows if rows or error is None else None
-    data = {"rows": found, "gpus": _gpus(rows), "error": error}
-    return Printed(Extract(data, skipped), [*loose_lines, *row_lines])
 
 
 def _gpus(rows: list[dict[str, Any]]) -> int | None:
@@ -122,12 +144,16 @@ def _row(columns: list[Column], cells: list[str]) -> dict[str, Any]:
     return {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}
 
 
-def _is_own(row: dict[str, Any], columns: list[Column], cells: list[str]) -> bool:
-    """Return whether cells under headings with units are numbers or missing."""
-    return None not in row.values() or not any(
-        each.spelling and row[each.key] is None and not is_missing(cell)
-        for each, cell in zip(columns, cells, strict=True)
-    )
+class _ForeignCellError(Exception):
+    """A cell under a heading with a unit is neither a number nor missing."""
+
+
+def _read(column: Column, cell: str) -> Any:
+    word = cell.strip()
+    found = column.read(word)
+    if found is None and column.spelling and not is_missing(word):
+        raise _ForeignCellError
+    return found
 
 
 def _unit_of(cell: str) -> str | None:
@@ -136,12 +162,13 @@ def _unit_of(cell: str) -> str | None:
     return found.unit if found and unit(found.unit) else None
 
 
-def _without_heading(loose: list[list[str]]) -> list[dict[str, Any]]:
-    if not loose:
-        return []
+def _without_heading(
+    loose: list[tuple[int, list[str]]],
+) -> Iterator[tuple[int, dict[str, Any]]]:
     columns: list[Column] = []
-    for number, cells in enumerate(zip(*loose, strict=True), start=1):
-        spellings = {found.unit for found in map(quantity, cells) if found}
+    for number, below in enumerate(zip(*(cells for _, cells in loose), strict=True), start=1):
+        spellings = {found.unit for found in map(quantity, below) if found}
         spelling = next(iter(spellings)) if len(spellings) == 1 else None
         columns.append(make_column(f"column_{number}", spelling))
-    return [_row(columns, cells) for cells in loose]
+    for line, cells in loose:
+        yield line, _row(columns, cells)

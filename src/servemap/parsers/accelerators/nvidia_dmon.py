@@ -1,12 +1,14 @@
 """nvidia-smi dmon and pmon."""
 
 import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 from typing import Any
 
 from servemap.parsers.accelerators.nvidia_fields import Column, make_column, says_failure
-from servemap.parsers.cells import key
+from servemap.parsers.cells import key, remembered
 from servemap.parsers.clean import cut_line, numbered
-from servemap.parsers.frame import Extract, Printed, foreign
+from servemap.parsers.frame import Extract, Notes, foreign
 from servemap.parsers.records import Skipped
 
 _TYPE = re.compile(r"[CGM](?:\+[CGM])*")
@@ -14,6 +16,9 @@ _TYPE = re.compile(r"[CGM](?:\+[CGM])*")
 _FIRST_UNITS = ("idx", "yyyymmdd", "hh:mm:ss")
 _MOST_GPUS = 1000
 _TEXTS = ("command", "name", "date", "time")
+
+_Columns = tuple[list[Column], list[tuple[str, Callable[[str], Any]]]]
+"""The columns of a table, and the key of each with what reads its cells."""
 
 
 def parse_dmon(text: str) -> Extract:
@@ -28,20 +33,25 @@ def parse_dmon(text: str) -> Extract:
     Raises:
         ParseError: there is no heading line that begins with `#`.
     """
-    return dmon_lines(text).extract
+    notes = Notes([], [])
+    rows = [row for _, row in dmon_rows(numbered(text), notes, cut_line(text))]
+    return Extract({"rows": rows}, notes.skipped)
 
 
-def dmon_lines(text: str) -> Printed:
-    """Return the same with the line of each row; ParseError likewise."""
+def dmon_rows(
+    lines: Iterable[tuple[int, str]], notes: Notes, unended: int = 0
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the same rows of numbered lines, each with its line; ParseError likewise.
+
+    `unended` is a line whose end may be cut off.
+    """
     names: list[str] | None = None
     columns: list[Column] = []
-    rows: list[dict[str, Any]] = []
-    lines: list[int] = []
-    skipped: list[Skipped] = []
+    readers: list[tuple[str, Callable[[str], Any]]] = []
+    skipped = notes.skipped
     tick, seen = 0, set[tuple[Any, ...]]()
     right_edge = 0
-    unended = cut_line(text)
-    for line, row in numbered(text):
+    for line, row in lines:
         if row.lstrip().startswith("#"):
             words = _words(row.replace("#", " ", 1))
             if "gpu" in [word.casefold() for word in words]:
@@ -49,10 +59,12 @@ def dmon_lines(text: str) -> Printed:
                 if words != names:
                     names = words
                     columns = [make_column(key(name), None) for name in names]
-            elif names is not None:
-                columns = _dmon_columns(names, words) or columns
+                    readers = _readers(columns)
+            elif names is not None and (named := _dmon_columns(tuple(names), tuple(words))):
+                columns, readers = named
             continue
-        if says_failure(row):
+        # A row begins with the number of its GPU, which hardly a message does.
+        if (not row.lstrip()[:1].isdigit() or "command" in row) and says_failure(row):
             skipped.append(Skipped(line, "a message of the tool"))
             continue
         cells = _words(row)
@@ -67,42 +79,57 @@ def dmon_lines(text: str) -> Printed:
         if line == unended and len(row) < right_edge:
             skipped.append(Skipped(line, "cut in the last cell"))
             cells[-1] = ""
-        found = {each.key: each.read(cell) for each, cell in zip(columns, cells, strict=True)}
+        try:
+            found = {name: read(cell) for (name, read), cell in zip(readers, cells, strict=True)}
+        except _ForeignCellError:
+            found = {}
         identity = (found.get("gpu"), found.get("pid"))
-        if not _is_index(identity[0]) or not all(map(_is_own, found.items())):
+        if not _is_index(identity[0]):
             skipped.append(Skipped(line, "no row of a GPU"))
             continue
         if identity in seen:
             tick, seen = tick + 1, set()
         seen.add(identity)
-        rows.append({"tick": tick, **found})
-        lines.append(line)
+        yield line, {"tick": tick, **found}
     if names is None:
         raise foreign("nvidia-smi dmon", "heading line such as `# gpu   pwr  gtemp`")
-    return Printed(Extract({"rows": rows}, skipped), lines)
 
 
 def _is_index(gpu: Any) -> bool:
     return isinstance(gpu, int) and 0 <= gpu < _MOST_GPUS
 
 
-def _is_own(cell: tuple[str, Any]) -> bool:
-    """Return whether a value is one that its column may hold; another tool's row has others."""
-    name, found = cell
-    if name == "type":
-        return found is None or _TYPE.fullmatch(str(found)) is not None
-    return name in _TEXTS or not isinstance(found, str)
+class _ForeignCellError(Exception):
+    """A cell is none that its column may hold; another tool's row has such."""
+
+
+def _read(column: Column, cell: str) -> Any:
+    found = column.read(cell)
+    if column.key == "type":
+        is_own = found is None or _TYPE.fullmatch(str(found)) is not None
+    else:
+        is_own = column.key in _TEXTS or not isinstance(found, str)
+    if not is_own:
+        raise _ForeignCellError
+    return found
 
 
 def _words(row: str) -> list[str]:
     return [word.strip() for word in row.split(",")] if "," in row else row.split()
 
 
-def _dmon_columns(names: list[str], units: list[str]) -> list[Column]:
+@lru_cache(maxsize=64)
+def _dmon_columns(names: tuple[str, ...], units: tuple[str, ...]) -> _Columns | None:
+    """Return the columns of a heading and the line of units below it, None for other lines."""
     if len(units) != len(names) or units[0].casefold() not in _FIRST_UNITS:
-        return []
+        return None
     # dmon writes MB for MiB, as its sums with `nvidia-smi -q` show.
-    return [
+    columns = [
         make_column(key(name), "MiB" if spelling == "MB" else spelling)
         for name, spelling in zip(names, units, strict=True)
     ]
+    return columns, _readers(columns)
+
+
+def _readers(columns: list[Column]) -> list[tuple[str, Callable[[str], Any]]]:
+    return [(each.key, remembered(partial(_read, each))) for each in columns]

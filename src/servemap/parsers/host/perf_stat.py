@@ -37,10 +37,13 @@ def parse_perf_stat(text: str) -> Extract:
     return _read_text(text) if separator is None else _read_csv(text, separator)
 
 
+_NAMES = ("time_s", "instance", "event", "value", "unit", "running_ns", "running_percent",
+          "noise_percent", "metric", "metric_unit")  # fmt: skip
+_EMPTY = dict.fromkeys(_NAMES)
+
+
 def _event(**known: Any) -> Event:
-    names = ("time_s", "instance", "event", "value", "unit", "running_ns", "running_percent",
-             "noise_percent", "metric", "metric_unit")  # fmt: skip
-    return {name: known.get(name) for name in names}
+    return {**_EMPTY, **known}
 
 
 def _is_csv(text: str, mark: str) -> bool:

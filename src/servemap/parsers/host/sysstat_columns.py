@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from servemap.parsers.cells import Number, is_missing, key, number, scaled
+from servemap.parsers.cells import Number, is_missing, key, number, remembered, scaled
 
 
 @cache
@@ -47,9 +47,14 @@ def _percent(cell: str) -> Number | None:
     return number(cell.removesuffix("%"))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def column(heading: str) -> Column:
     """Return how a column is read: `%usr` as `usr_percent`, `rxkB/s` as `rx_bytes_per_s`."""
+    name, read = _column(heading)
+    return Column(name, remembered(read))
+
+
+def _column(heading: str) -> Column:
     known = table()["columns"].get(heading)
     if known is not None:
         name, factor = known
@@ -71,7 +76,8 @@ def column(heading: str) -> Column:
 
 def is_heading(words: list[str]) -> bool:
     """Return whether words are headings: none is a number, and one is a column of sysstat's."""
-    if not words or any(number(word) is not None for word in words):
+    # A row ends with a number as a rule.
+    if not words or any(number(word) is not None for word in reversed(words)):
         return False
     return words[0] in table()["known"] or any(
         word.endswith("/s") or (word[:1] == "%" and len(word) > 1) for word in words
@@ -93,9 +99,13 @@ _NOON = {"am": 0, "a.m.": 0, "vorm.": 0, "上午": 0, "午前": 0, "오전": 0,
 
 def leading_time(words: list[str]) -> tuple[str, int] | None:
     """Return the time of day that a line begins with, as HH:MM:SS, and how many words it takes."""
-    if not words:
-        return None
-    first, second = words[0], words[1].casefold() if len(words) > 1 else ""
+    return _time(words[0], words[1] if len(words) > 1 else "") if words else None
+
+
+# The lines of a round have one time, and words behind it that come again in every round.
+@lru_cache(maxsize=4096)
+def _time(first: str, second: str) -> tuple[str, int] | None:
+    second = second.casefold()
     if first.casefold() in _NOON and (match := _TIME.fullmatch(second)):
         return _clock(match, _NOON[first.casefold()]), 2
     match = _TIME.fullmatch(first)
