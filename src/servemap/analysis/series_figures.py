@@ -1,5 +1,6 @@
 """Figures of one series in one part of a segment: spread, count, coverage, integral, gaps."""
 
+import math
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ import numpy as np
 import yaml
 
 from servemap.analysis.parts import WHOLE, Parts
+from servemap.analysis.stats import mean_over
 from servemap.parsers.series import Floats, Ints
 from servemap.telemetry.align import LEAST_INTERVALS, AlignedSeries, Mask, Segment, gaps_of
 
@@ -25,6 +27,7 @@ class SeriesFigures(NamedTuple):
 
     Args:
         n: samples in the part.
+        mean: of rates over the time that each was computed over; of gauges over the samples.
         expected: its length over the collector's interval; None where that is not known.
         coverage: n over expected, at most 1; None below three expected samples.
         integral: see `integral`.
@@ -71,22 +74,31 @@ def series_figures(
     if not n:
         return found
     ordered = np.sort(values[own])
-    return found._replace(
-        mean=float(ordered.mean()),
-        p50=_point(ordered, 0.5),
-        p95=_point(ordered, 0.95),
-        max=float(ordered[-1]),
-        min=float(ordered[0]),
-        integral=integral(one, parts, part, interval_s),
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = ordered.mean()
+        if one.from_ns is not None:
+            mean = mean_over(values[own], (t_ns - begins)[own].astype(np.float64))
+        return found._replace(
+            mean=_finite(mean),
+            p50=_point(ordered, 0.5),
+            p95=_point(ordered, 0.95),
+            max=float(ordered[-1]),
+            min=float(ordered[0]),
+            integral=integral(one, parts, part, interval_s),
+        )
 
 
-def _point(ordered: Floats, share: float) -> float:
+def _point(ordered: Floats, share: float) -> float | None:
     """Return a percentile by linear interpolation, as `stats.distribution` does."""
     place = share * (ordered.size - 1)
     lower = int(place)
     low, high = ordered[lower], ordered[min(lower + 1, ordered.size - 1)]
-    return float(low + (high - low) * (place - lower))
+    return _finite(low + (high - low) * (place - lower))
+
+
+def _finite(figure: float) -> float | None:
+    """Return a figure; None where values near the largest float have none."""
+    return float(figure) if math.isfinite(figure) else None
 
 
 def integral(
@@ -113,8 +125,8 @@ def integral(
     seconds = (ends - begins)[own] / 1e9
     if not seconds.size:
         return None
-    total = float((values[own] * seconds).sum() * known.get("factor", 1))
-    return Integral(total, known["unit"], float(seconds.sum()))
+    total = _finite((values[own] * seconds).sum() * known.get("factor", 1))
+    return None if total is None else Integral(total, known["unit"], float(seconds.sum()))
 
 
 def _near(begins: Ints, ends: Ints, interval_s: float) -> Mask:
