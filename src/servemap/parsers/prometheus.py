@@ -7,7 +7,8 @@ a histogram's buckets are not measured values.
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,6 +35,8 @@ _FIRST_PLACE = 2**50
 
 Series = tuple[str, str]
 Values = dict[Series, float]
+Labelled = dict[str, Mapping[str, str]]
+"""The labels of entities."""
 
 
 def parse_exposition(exposition: str) -> tuple[Values, Values]:
@@ -42,6 +45,15 @@ def parse_exposition(exposition: str) -> tuple[Values, Values]:
     The entity is `server`, with the labels that tell its series apart:
     `server{engine="0"}`. NaN and infinite values are missing.
     """
+    labels: Labelled = {}
+    found = _read(exposition, labels)
+    names = _names(labels, [series for values in found for series in values])
+    gauges, counters = ({names[series]: value for series, value in one.items()} for one in found)
+    return gauges, counters
+
+
+def _read(exposition: str, labels: Labelled) -> tuple[Values, Values]:
+    """Return what `parse_exposition` does by entities with all labels, which `labels` gets."""
     gauges: Values = {}
     counters: Values = {}
     wanted = _UNUSED_LINE.sub("", exposition)
@@ -51,21 +63,28 @@ def parse_exposition(exposition: str) -> tuple[Values, Values]:
         for sample in family.samples:
             if not math.isfinite(sample.value) or "quantile" in sample.labels:
                 continue
+            entity = _entity(sample.labels)
+            labels.setdefault(entity, sample.labels)
             if family.type in _COUNTING or (
                 family.type == "unknown" and sample.name.endswith(_COUNTING_NAMES)
             ):
-                _store(counters, sample.name, sample.labels, sample.value)
+                counters[(entity, sample.name)] = sample.value
             elif family.type in ("gauge", "unknown"):
-                _store(gauges, sample.name, sample.labels, sample.value)
+                gauges[(entity, sample.name)] = sample.value
     return gauges, counters
 
 
-def _store(values: Values, metric: str, labels: dict[str, str], value: float) -> None:
-    series = (_entity({k: v for k, v in labels.items() if k not in _SERVER_LABELS}), metric)
-    values[(_entity(labels), metric) if series in values else series] = value
+def _names(labels: Labelled, found: Iterable[Series]) -> dict[Series, Series]:
+    """Return each series without the server's labels, where these do not tell it from another."""
+    short = {}
+    for entity, metric in found:
+        kept = {k: v for k, v in labels[entity].items() if k not in _SERVER_LABELS}
+        short[(entity, metric)] = (_entity(kept), metric)
+    times = Counter(short.values())
+    return {series: series if times[own] > 1 else own for series, own in short.items()}
 
 
-def _entity(labels: dict[str, str]) -> str:
+def _entity(labels: Mapping[str, str]) -> str:
     if not labels:
         return "server"
     return "server{" + ",".join(f'{k}="{labels[k]}"' for k in sorted(labels)) + "}"
@@ -75,7 +94,8 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
     """Return samples from `http` collector lines that were taken every `interval` seconds.
 
     A scrape that failed or does not parse is skipped and counted; the rates around it span the
-    longer interval. A counter that ran backwards (restart) is missing for that interval.
+    longer interval. A counter that ran backwards (restart) is missing for that interval. Series of
+    several models are told apart by all labels, whichever comes first on a page and whenever.
     """
     times: list[int] = []
     skipped: list[Skipped] = []
@@ -96,6 +116,8 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
                 continue
             try:
                 gauges, counters = pages.read(body)
+                if not gauges and not counters:
+                    raise ValueError("no series with a value")
             except (ValueError, KeyError, IndexError, OverflowError) as error:
                 skipped.append(Skipped(line.line, f"not an exposition: {error}"))
                 continue
@@ -115,7 +137,10 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
                     yield Sample(t_ns, base[0], *series, "per_s", moved[0] / seconds)
             base = (t_ns, mono_ns, counters)
 
-    return Parsed(series_of(samples()), times, skipped)
+    series = series_of(samples())
+    names = _names(pages.labels, dict.fromkeys((one.entity, one.metric) for one in series))
+    named = [one._replace(entity=names[one.entity, one.metric][0]) for one in series]
+    return Parsed(named, times, skipped)
 
 
 class _Form(NamedTuple):
@@ -135,19 +160,20 @@ class _Pages:
 
     def __init__(self) -> None:
         self._form = _Form([], {}, {}, [])
+        self.labels: Labelled = {}
 
     def read(self, page: str) -> tuple[Values, Values]:
-        """Return what `parse_exposition` does; ValueError likewise."""
+        """Return what `_read` does; ValueError likewise."""
         parts = [_parted(line) for line in page.split("\n")]
         heads = [head for head, _ in parts]
         try:
             if heads != self._form.heads:
-                self._form = _form(heads)
+                self._form = _form(heads, self.labels)
             values = {place: _number(parts[place][1]) for place in self._form.values}
         except (ValueError, KeyError, IndexError):
-            return parse_exposition(page)
+            return _read(page, self.labels)
         if not all(map(math.isfinite, values.values())):
-            return parse_exposition(page)
+            return _read(page, self.labels)
         return (
             {series: values[place] for series, place in self._form.gauges.items()},
             {series: values[place] for series, place in self._form.counters.items()},
@@ -164,13 +190,13 @@ def _parted(line: str) -> tuple[str, str]:
     return line, ""
 
 
-def _form(heads: list[str]) -> _Form:
+def _form(heads: list[str], labels: Labelled) -> _Form:
     """Return the form of a scrape: what it would be with the places as values."""
     page = "\n".join(
         head if not head or head.startswith("#") else f"{head} {_FIRST_PLACE + place}"
         for place, head in enumerate(heads)
     )
-    gauges, counters = map(_places, parse_exposition(page))
+    gauges, counters = map(_places, _read(page, labels))
     values = [
         place
         for place, head in enumerate(heads)
@@ -193,6 +219,10 @@ def _number(word: str) -> float:
 
 
 def _unit(metric: str) -> str:
+    # Of llama.cpp's gauges (`# HELP llamacpp:prompt_tokens_seconds ... in tokens/s`):
+    # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+    if metric.endswith("_tokens_seconds"):
+        return "tokens_per_s"
     for suffix in ("bytes", "seconds", "ratio", "perc"):
         if metric.endswith(f"_{suffix}"):
             return suffix
