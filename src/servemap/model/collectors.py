@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from servemap.model.base import Model
 
 Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-Heading = Annotated[str, Field(min_length=1, max_length=80)]
+Heading = Annotated[str, Field(max_length=80, pattern=r"^\S(.*\S)?$")]
 _NAMED = re.compile(r"[^{}]*\{([^{}]+)\}[^{}]*")
 
 

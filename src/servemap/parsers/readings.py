@@ -138,7 +138,7 @@ def _page_kind(reading: Reading) -> Page:
         return PAGES[reading.kind]
     heading = reading.columns[0]
     return Page(
-        partial(parse_columns, headings=reading.columns),
+        partial(parse_columns, headings=reading.columns, units={}),
         lambda data: [{**row, "entity": row[heading]} for row in data["rows"]],
     )
 
