@@ -11,7 +11,14 @@ import yaml
 from servemap.analysis.parts import WHOLE, Parts
 from servemap.analysis.stats import mean_over
 from servemap.parsers.series import Floats, Ints
-from servemap.telemetry.align import LEAST_INTERVALS, AlignedSeries, Mask, Segment, gaps_of
+from servemap.telemetry.align import (
+    LEAST_INTERVALS,
+    AlignedSeries,
+    Mask,
+    Segment,
+    covered_s,
+    gaps_of,
+)
 
 
 class Integral(NamedTuple):
@@ -29,7 +36,8 @@ class SeriesFigures(NamedTuple):
         n: samples in the part.
         mean: of rates over the time that each was computed over; of gauges over the samples.
         expected: its length over the collector's interval; None where that is not known.
-        coverage: n over expected, at most 1; None below three expected samples.
+        coverage: share of the part's time that samples speak for (`align.covered_s`); None below
+            three expected samples.
         integral: see `integral`.
         gaps: stretches of the whole segment longer than three intervals without a sample.
         largest_gap_s: the longest stretch without one, from edge to edge of the whole segment.
@@ -65,8 +73,10 @@ def series_figures(
     expected = parts.seconds(part) / interval_s if interval_s else None
     n = int(own.sum())
     found = SeriesFigures(n, expected)
-    if expected is not None and expected >= LEAST_INTERVALS:
-        found = found._replace(coverage=min(n / expected, 1.0))
+    if interval_s and expected is not None and expected >= LEAST_INTERVALS:
+        since = None if one.from_ns is None else begins[own]
+        seen_s = covered_s(t_ns[own], since, parts.stretches(part), interval_s)
+        found = found._replace(coverage=seen_s / parts.seconds(part))
     if part == WHOLE and interval_s:
         whole = Segment(one.segment, parts.start_ns, parts.end_ns)
         largest_s, gaps = gaps_of(t_ns, whole, interval_s)

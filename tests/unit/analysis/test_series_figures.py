@@ -33,10 +33,21 @@ def seconds(*times):
 
 def test_figures_by_hand():
     found = series_figures(series(seconds(-1, 1, 2, 3, 4), [9, 1, 2, 3, 4]), PLAIN, WHOLE, 1.0)
-    assert (found.n, found.expected, found.coverage) == (4, 10.0, 0.4)
+    assert (found.n, found.expected, found.coverage) == (4, 10.0, 0.45)
     assert (found.mean, found.p50, found.p95) == (2.5, 2.5, pytest.approx(3.85))
     assert (found.max, found.min) == (4, 1)
     assert (found.gaps, found.largest_gap_s) == (1, 6.0)
+
+
+def test_coverage_is_of_time_in_each_part():
+    times = seconds(*(2 + n / 4 for n in range(9)))
+    one = series(times, range(9))
+    parts = Parts(0, 10 * S, [(0, 4 * S)])
+    whole, beside, rest = (series_figures(one, parts, p, 1.0) for p in (WHOLE, OVERLAP, STEADY))
+    assert (whole.n, whole.coverage) == (9, 0.35)
+    assert (beside.n, beside.coverage, rest.coverage) == (9, 0.6875, 0.0)
+    late = series(seconds(1, 2, 9, 10), [1.0] * 4, "per_s", seconds(0, 1, 2, 9))
+    assert series_figures(late, PLAIN, WHOLE, 1.0).coverage == 0.45
 
 
 def test_nothing_inside_has_a_count_and_no_figure():

@@ -43,7 +43,7 @@ def check_collectors(
             if c.coverage is None:
                 checks.append(Check(name, None, limit, None, TOO_SHORT))
             else:
-                # Where the first sample falls is chance, so one missing sample is no gap.
-                enough = c.coverage >= limit or c.expected - c.samples < 1
+                # Of a short segment one late sample is more than the limit allows, and no gap.
+                enough = c.coverage >= limit or (1 - c.coverage) * c.expected < 1
                 checks.append(Check(name, c.coverage, limit, enough))
     return checks
