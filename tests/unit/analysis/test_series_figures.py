@@ -40,12 +40,12 @@ def test_figures_by_hand():
 
 
 def test_coverage_is_of_time_in_each_part():
-    times = seconds(*(2 + n / 4 for n in range(9)))
-    one = series(times, range(9))
+    times = seconds(*(2 + n / 4 for n in range(8)))
+    one = series(times, range(8))
     parts = Parts(0, 10 * S, [(0, 4 * S)])
     whole, beside, rest = (series_figures(one, parts, p, 1.0) for p in (WHOLE, OVERLAP, STEADY))
-    assert (whole.n, whole.coverage) == (9, 0.35)
-    assert (beside.n, beside.coverage, rest.coverage) == (9, 0.6875, 0.0)
+    assert (whole.n, whole.coverage) == (8, 0.325)
+    assert (beside.n, beside.coverage, rest.coverage) == (8, 0.6875, 0.0)
     late = series(seconds(1, 2, 9, 10), [1.0] * 4, "per_s", seconds(0, 1, 2, 9))
     assert series_figures(late, PLAIN, WHOLE, 1.0).coverage == 0.45
 
