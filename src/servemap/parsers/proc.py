@@ -15,7 +15,7 @@ from servemap.parsers.grown import Counters, Stamps, Steps, steps
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Sample, Skipped
 from servemap.parsers.series import Floats, Ints, Parsed, Series, series_of
-from servemap.parsers.values import integer, mapping, number, sequence, text
+from servemap.parsers.values import integer, mapping, moment, number, sequence, text
 
 CPU_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 # "The value in this field may decrease in certain conditions":
@@ -176,7 +176,7 @@ def _net_series(net: Counters, moves: _Moves) -> Iterator[Series]:
 
 
 def _snapshot(record: dict[str, Any]) -> _Snapshot | None:
-    t_ns, mono_ns = integer(record.get("t_ns")), integer(record.get("mono_ns"))
+    t_ns, mono_ns = moment(record.get("t_ns")), moment(record.get("mono_ns"))
     if t_ns is None or mono_ns is None:
         return None
     page = number(record.get("page")) or 4096.0

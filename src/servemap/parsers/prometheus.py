@@ -17,7 +17,7 @@ from servemap.parsers.counters import delta, interval_s
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Sample, Skipped
 from servemap.parsers.series import Parsed, series_of
-from servemap.parsers.values import integer, text
+from servemap.parsers.values import moment, text
 
 # Buckets are most of an exposition and the parser is slow, so they go before it runs.
 _UNUSED_LINE = re.compile(r"^[^\s{#]+_(?:bucket|created)[\s{].*\n?", re.MULTILINE)
@@ -104,8 +104,8 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
     def samples() -> Iterator[Sample]:
         base: tuple[int, int, Values] | None = None
         for line in lines:
-            t_ns = integer(line.value.get("t_ns"))
-            mono_ns = integer(line.value.get("mono_ns"))
+            t_ns = moment(line.value.get("t_ns"))
+            mono_ns = moment(line.value.get("mono_ns"))
             body = text(line.value.get("text"))
             if t_ns is None or mono_ns is None:
                 skipped.append(Skipped(line.line, "no t_ns or mono_ns"))

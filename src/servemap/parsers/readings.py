@@ -20,7 +20,7 @@ from servemap.parsers.printed import PRINTED
 from servemap.parsers.records import Skipped
 from servemap.parsers.sampler import Sampler
 from servemap.parsers.series import Parsed
-from servemap.parsers.values import integer, text
+from servemap.parsers.values import moment, text
 
 
 class Readings(NamedTuple):
@@ -144,5 +144,5 @@ def _page_kind(reading: Reading) -> Page:
 
 
 def _at(line: JsonLine) -> _At | None:
-    t_ns, mono_ns = integer(line.value.get("t_ns")), integer(line.value.get("mono_ns"))
+    t_ns, mono_ns = moment(line.value.get("t_ns")), moment(line.value.get("mono_ns"))
     return None if t_ns is None or mono_ns is None else (t_ns, mono_ns)

@@ -215,3 +215,31 @@ def test_whatever_a_tool_says_nothing_is_raised(said: list[str], name: str) -> N
     parsed = read(numbered(records), 1.0, reading(name)).parsed
     assert all(1 <= one.line <= len(lines) for one in parsed.skipped)
     assert parsed.times_ns == sorted(parsed.times_ns)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=6))
+def test_no_two_times_give_a_rate_over_a_length_that_does_not_fit(times: list[int]) -> None:
+    records = [at(n, text=PRESSURE.format("io", "some", n)) for n in range(len(times))]
+    for record, mono_ns in zip(records, times, strict=True):
+        record["mono_ns"] = mono_ns
+    parsed = parse_pages(numbered(records), 1.0, reading("pressure")).parsed
+    lost = [one.line for one in parsed.skipped]
+    assert lost == [n for n, mono_ns in enumerate(times, 1) if not -(2**61) < mono_ns < 2**61]
+    assert all(0 <= sample.value < 1 for sample in samples(parsed))
+
+
+@pytest.mark.parametrize(
+    "name, most, metric",
+    [
+        ("port_xmit_data", 2**32 - 1, "hca_tx"),
+        ("symbol_error", 65535, "hca_symbol_error"),
+        ("link_downed", 255, "hca_link_downed"),
+    ],
+)
+def test_a_counter_that_stopped_at_its_largest_value_has_no_rate(name, most, metric) -> None:
+    path = f"/sys/class/infiniband/mlx5_0/ports/1/counters/{name}"
+    counts = [most - 3, most - 1, most, most, most]
+    records = [at(n, text=f"{path}:{count}\n") for n, count in enumerate(counts)]
+    parsed = parse_pages(numbered(records), 1.0, reading("hca")).parsed
+    (rate,) = [s.value for s in samples(parsed) if s.metric == metric]
+    assert rate == (8 if metric == "hca_tx" else 2)
