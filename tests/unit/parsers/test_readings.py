@@ -243,3 +243,11 @@ def test_a_counter_that_stopped_at_its_largest_value_has_no_rate(name, most, met
     parsed = parse_pages(numbered(records), 1.0, reading("hca")).parsed
     (rate,) = [s.value for s in samples(parsed) if s.metric == metric]
     assert rate == (8 if metric == "hca_tx" else 2)
+
+
+def test_what_a_tool_said_has_the_line_at_which_it_did() -> None:
+    lost = "Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost."
+    lines = ["index, utilization.gpu [%]", "0, 5 %", "", lost, "0, 6 %", lost]
+    records = [at(n, line=line) for n, line in enumerate(lines)]
+    parsed = parse_printed(numbered(records), 1.0, reading("nvidia_smi")).parsed
+    assert [tuple(one) for one in parsed.skipped] == [(4, f"the tool said: {lost}")]
