@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servemap.model.collectors import CollectorTable
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.readings import Readings, parse_pages, parse_printed
 from servemap.parsers.records import Sample
 from servemap.telemetry.catalogue import catalogue
+from servemap.telemetry.declared import declared_collector
 from tests.corpus import read_sample
 from tests.samples import samples
 
@@ -251,3 +253,25 @@ def test_what_a_tool_said_has_the_line_at_which_it_did() -> None:
     records = [at(n, line=line) for n, line in enumerate(lines)]
     parsed = parse_printed(numbered(records), 1.0, reading("nvidia_smi")).parsed
     assert [tuple(one) for one in parsed.skipped] == [(4, f"the tool said: {lost}")]
+
+
+def test_pages_of_a_declared_table_whose_cells_move_or_change_their_unit() -> None:
+    columns = [
+        {"column": "Temp", "metric": "gpu_temp", "unit": "celsius"},
+        {"column": "Power", "metric": "gpu_power", "unit": "watts"},
+        {"column": "Mem", "metric": "gpu_mem_used", "unit": "bytes", "scale": 2**30},
+    ]
+    table = CollectorTable.model_validate({"entity": "gpu{GPU}", "columns": columns})
+    heading = "GPU  Temp  Power  Mem\n"
+    rows = ["0    50 C  300 W  79.5 GiB", "0          300W  900 MiB", "0    51 C  300 W  900 MiB"]
+    records = [at(n, text=f"{heading}{row}\n") for n, row in enumerate(rows)]
+    own = declared_collector("own-smi", table).reading
+    found = parse_pages(numbered(records), 1.0, own).parsed
+    values = {one.metric: one.value.tolist() for one in found.series}
+    assert values["gpu_temp"] == [50, 51]
+    assert values["gpu_power"] == [300, 300]
+    assert values["gpu_mem_used"] == [79.5 * 2**30]
+    assert [one.reason for one in found.skipped] == [
+        "cells that do not stand under their headings",
+        "Mem in MiB, in GiB before",
+    ]
