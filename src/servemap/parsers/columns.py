@@ -60,7 +60,8 @@ def parse_columns(
     skipped: list[Skipped] = []
     heads: list[_Head] = []
     for line, row in ended(text, skipped):
-        found = [_Head(cut, cut(row), row) for cut in _CUTS]
+        may_head = all(heading in row for heading in headings)
+        found = [_Head(cut, cut(row), row) for cut in _CUTS] if may_head else []
         if found := [one for one in found if all(one.names.count(h) == 1 for h in headings)]:
             heads = found
         elif heads and not _RULE.fullmatch(row):
