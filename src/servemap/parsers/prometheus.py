@@ -17,7 +17,7 @@ from servemap.parsers.counters import delta, interval_s
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Sample, Skipped
 from servemap.parsers.series import Parsed, series_of
-from servemap.parsers.values import moment, text
+from servemap.parsers.values import moment, number, text
 
 # Buckets are most of an exposition and the parser is slow, so they go before it runs.
 _UNUSED_LINE = re.compile(r"^[^\s{#]+_(?:bucket|created)[\s{].*\n?", re.MULTILINE)
@@ -61,7 +61,7 @@ def _read(exposition: str, labels: Labelled) -> tuple[Values, Values]:
         if family.name.startswith(_PROCESS_NOISE) or family.name.endswith("_info"):
             continue
         for sample in family.samples:
-            if not math.isfinite(sample.value) or "quantile" in sample.labels:
+            if number(sample.value) is None or "quantile" in sample.labels:
                 continue
             entity = _entity(sample.labels)
             labels.setdefault(entity, sample.labels)
@@ -170,9 +170,10 @@ class _Pages:
             if heads != self._form.heads:
                 self._form = _form(heads, self.labels)
             values = {place: _number(parts[place][1]) for place in self._form.values}
-        except (ValueError, KeyError, IndexError):
-            return _read(page, self.labels)
-        if not all(map(math.isfinite, values.values())):
+            whole = all(map(math.isfinite, values.values()))
+        except (ValueError, KeyError, IndexError, OverflowError):
+            whole = False
+        if not whole:
             return _read(page, self.labels)
         return (
             {series: values[place] for series, place in self._form.gauges.items()},

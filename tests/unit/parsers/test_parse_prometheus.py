@@ -156,3 +156,11 @@ def test_a_gauge_is_its_value_or_missing(value):
     gauges, _ = parse_exposition(f"# TYPE g gauge\ng {value!r}\n")
     expected = {("server", "g"): value} if abs(value) < float("inf") else {}
     assert gauges == expected
+
+
+def test_a_value_beyond_any_float_is_missing_and_the_page_is_not():
+    page = f"# TYPE g gauge\ng {10**400}\nh 2\n"
+    for parsed in (parse(scrape(0, page)), parse(scrape(0, page.replace(str(10**400), "1")),
+                                                 scrape(1, page))):  # fmt: skip
+        assert [s.value for s in samples(parsed)][-1] == 2
+        assert parsed.skipped == []
