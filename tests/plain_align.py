@@ -56,11 +56,14 @@ def plain_align(
 def plain_coverage(
     times_ns: Iterable[int], clock: NodeClock, interval_s: float, segment: Segment
 ) -> tuple[int, float | None, float]:
-    """Return samples inside, their share of those expected, and the longest gap (s)."""
+    """Return samples inside, the share of time that they speak for, and the longest gap (s)."""
     times = sorted(map(clock.to_head, times_ns))
     inside = [t for t in times if segment.start_ns <= t <= segment.end_ns]
     expected = segment.duration_s / interval_s
-    ratio = None if expected < LEAST_INTERVALS else min(len(inside) / expected, 1.0)
+    reach = round(1.5 * interval_s * 1e9) // 2
+    moments = range(segment.start_ns, segment.end_ns)
+    seen = sum(any(t - reach <= moment < t + reach for t in inside) for moment in moments)
+    ratio = None if expected < LEAST_INTERVALS else seen / len(moments)
     marks = [segment.start_ns, *inside, segment.end_ns]
     return len(inside), ratio, max(b - a for a, b in pairwise(marks)) / 1e9
 

@@ -140,31 +140,37 @@ def plain_counters(lines: Iterable[JsonLine], interval: float) -> list[Sample]:
             continue
         span = at[0], base[0][0]
         whole = [0.0] * len(CPU_FIELDS)
-        for core, ticks in _moved(base[1], line.value, "cpu", len(CPU_FIELDS)):
-            if sum(ticks) > 0:
+        lost = False
+        for core, ticks in _moved(base[1], line.value, "cpu", len(CPU_FIELDS), "iowait"):
+            if ticks is None:
+                lost = True
+            elif sum(ticks) > 0:
                 whole = [a + b for a, b in zip(whole, ticks, strict=True)]
                 found += _shares(span, core, ticks)
-        if sum(whole) > 0:
+        if sum(whole) > 0 and not lost:
             found += _shares(span, "cpu_all", whole)
         for interface, moved in _moved(base[1], line.value, "net", len(NET_FIELDS)):
-            for (metric, unit), value in zip(NET_FIELDS, moved, strict=True):
+            for (metric, unit), value in zip(NET_FIELDS, moved or [], strict=moved is not None):
                 found.append(Sample(*span, interface, metric, unit, value / seconds))
         base = at, line.value
     return found
 
 
 def _moved(
-    before: dict[str, Any], after: dict[str, Any], part: str, width: int
-) -> Iterator[tuple[str, list[float]]]:
+    before: dict[str, Any], after: dict[str, Any], part: str, width: int, may_fall: str = ""
+) -> Iterator[tuple[str, list[float] | None]]:
+    """Yield what both have, with None for one of which a counter ran backwards."""
     earlier = mapping(before.get(part))
     for name, row in mapping(after.get(part)).items():
         sides = [
             [one for one in map(number, sequence(side)) if one is not None]
             for side in (earlier.get(name), row)
         ]
-        moved = delta(*sides) if [len(side) for side in sides] == [width] * 2 else None
-        if moved is not None:
-            yield name, moved
+        if [len(side) for side in sides] == [width] * 2:
+            if may_fall:
+                place = CPU_FIELDS.index(may_fall)
+                sides[1][place] = max(side[place] for side in sides)
+            yield name, delta(*sides)
 
 
 def _shares(span: tuple[int, int], core: str, ticks: list[float]) -> Iterator[Sample]:

@@ -7,7 +7,7 @@ from servemap.analysis.checks.cache import check_prefix, cut_well
 from servemap.analysis.checks.cards import check_cards
 from servemap.analysis.checks.client import check_client, check_schedule
 from servemap.analysis.checks.clocks import check_clock_errors, check_clocks
-from servemap.analysis.checks.collectors import check_collectors
+from servemap.analysis.checks.collectors import check_collectors, check_figures
 from servemap.analysis.checks.foreign import check_foreign_load
 from servemap.analysis.checks.in_flight import check_in_flight, engine_in_flight
 from servemap.analysis.checks.requests import check_requests
@@ -66,6 +66,14 @@ def all_checks(evidence: Evidence, limits: dict[str, float]) -> list[Check]:
         *check_facts(mapping(meta.get("server")), limits),
         *check_cards(mapping(meta.get("cards"))),
         *check_collectors(collectors, telemetry.coverages, limits),
+        *check_figures(
+            collectors,
+            telemetry.series,
+            telemetry.coverages,
+            segments,
+            limits,
+            text(mapping(meta.get("server")).get("engine")),
+        ),
         *check_clocks(clock, limits),
         *check_clock_errors(clock, collectors, limits),
         *check_foreign_load(telemetry.series, segments, evidence.client, limits),

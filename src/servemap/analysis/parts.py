@@ -31,9 +31,16 @@ class Parts(NamedTuple):
 
     def seconds(self, part: str) -> float:
         """Return the length of a part."""
-        whole = self.end_ns - self.start_ns
-        beside = sum(end - begin for begin, end in self.overlaps)
-        return {WHOLE: whole, OVERLAP: beside, STEADY: whole - beside}[part] / 1e9
+        return sum(end - begin for begin, end in self.stretches(part)) / 1e9
+
+    def stretches(self, part: str) -> Intervals:
+        """Return begins and ends of a part, in the order of time."""
+        if part == OVERLAP:
+            return self.overlaps
+        if part == WHOLE:
+            return [(self.start_ns, self.end_ns)]
+        marks = [self.start_ns, *(mark for pair in self.overlaps for mark in pair), self.end_ns]
+        return list(zip(marks[::2], marks[1::2], strict=True))
 
     def mask(self, part: str, begin_ns: Ints, end_ns: Ints) -> Mask:
         """Say of each interval, or moment where both ends are one, whether it is of a part.

@@ -1,5 +1,6 @@
 """Figures of one series in one part of a segment: spread, count, coverage, integral, gaps."""
 
+import math
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -8,8 +9,16 @@ import numpy as np
 import yaml
 
 from servemap.analysis.parts import WHOLE, Parts
+from servemap.analysis.stats import mean_over
 from servemap.parsers.series import Floats, Ints
-from servemap.telemetry.align import LEAST_INTERVALS, AlignedSeries, Mask, Segment, gaps_of
+from servemap.telemetry.align import (
+    LEAST_INTERVALS,
+    AlignedSeries,
+    Mask,
+    Segment,
+    covered_s,
+    gaps_of,
+)
 
 
 class Integral(NamedTuple):
@@ -25,8 +34,10 @@ class SeriesFigures(NamedTuple):
 
     Args:
         n: samples in the part.
+        mean: of rates over the time that each was computed over; of gauges over the samples.
         expected: its length over the collector's interval; None where that is not known.
-        coverage: n over expected, at most 1; None below three expected samples.
+        coverage: share of the part's time that samples speak for (`align.covered_s`); None below
+            three expected samples.
         integral: see `integral`.
         gaps: stretches of the whole segment longer than three intervals without a sample.
         largest_gap_s: the longest stretch without one, from edge to edge of the whole segment.
@@ -62,8 +73,10 @@ def series_figures(
     expected = parts.seconds(part) / interval_s if interval_s else None
     n = int(own.sum())
     found = SeriesFigures(n, expected)
-    if expected is not None and expected >= LEAST_INTERVALS:
-        found = found._replace(coverage=min(n / expected, 1.0))
+    if interval_s and expected is not None and expected >= LEAST_INTERVALS:
+        since = None if one.from_ns is None else begins[own]
+        seen_s = covered_s(t_ns[own], since, parts.stretches(part), interval_s)
+        found = found._replace(coverage=seen_s / parts.seconds(part))
     if part == WHOLE and interval_s:
         whole = Segment(one.segment, parts.start_ns, parts.end_ns)
         largest_s, gaps = gaps_of(t_ns, whole, interval_s)
@@ -71,22 +84,31 @@ def series_figures(
     if not n:
         return found
     ordered = np.sort(values[own])
-    return found._replace(
-        mean=float(ordered.mean()),
-        p50=_point(ordered, 0.5),
-        p95=_point(ordered, 0.95),
-        max=float(ordered[-1]),
-        min=float(ordered[0]),
-        integral=integral(one, parts, part, interval_s),
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = ordered.mean()
+        if one.from_ns is not None:
+            mean = mean_over(values[own], (t_ns - begins)[own].astype(np.float64))
+        return found._replace(
+            mean=_finite(mean),
+            p50=_point(ordered, 0.5),
+            p95=_point(ordered, 0.95),
+            max=float(ordered[-1]),
+            min=float(ordered[0]),
+            integral=integral(one, parts, part, interval_s),
+        )
 
 
-def _point(ordered: Floats, share: float) -> float:
+def _point(ordered: Floats, share: float) -> float | None:
     """Return a percentile by linear interpolation, as `stats.distribution` does."""
     place = share * (ordered.size - 1)
     lower = int(place)
     low, high = ordered[lower], ordered[min(lower + 1, ordered.size - 1)]
-    return float(low + (high - low) * (place - lower))
+    return _finite(low + (high - low) * (place - lower))
+
+
+def _finite(figure: float) -> float | None:
+    """Return a figure; None where values near the largest float have none."""
+    return float(figure) if math.isfinite(figure) else None
 
 
 def integral(
@@ -113,8 +135,8 @@ def integral(
     seconds = (ends - begins)[own] / 1e9
     if not seconds.size:
         return None
-    total = float((values[own] * seconds).sum() * known.get("factor", 1))
-    return Integral(total, known["unit"], float(seconds.sum()))
+    total = _finite((values[own] * seconds).sum() * known.get("factor", 1))
+    return None if total is None else Integral(total, known["unit"], float(seconds.sum()))
 
 
 def _near(begins: Ints, ends: Ints, interval_s: float) -> Mask:

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from servemap.parsers.series import Floats
+
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 # P99 of fewer samples than this is the maximum or close to it, and is shown with a flag.
 P99_SAMPLES = 100
@@ -27,6 +29,18 @@ def distribution(values: ArrayLike, own: bool = False) -> Distribution | None:
     result.update({f"p{p}": float(v) for p, v in zip(PERCENTILES, points, strict=True)})
     result["max"] = float(array[-1])
     return result
+
+
+def mean_over(values: Floats, lengths: Floats) -> float:
+    """Return the mean over time of values that each hold for a length of time, in any unit.
+
+    Lengths below 0, of a clock that was set back, count as none; where all are so, each value
+    counts the same.
+    """
+    weights = np.maximum(lengths, 0.0)
+    if not weights.any() or (weights == weights[0]).all():
+        return float(values.mean())
+    return float(np.average(values, weights=weights))
 
 
 def change_percent(before: float | None, after: float | None) -> float | None:

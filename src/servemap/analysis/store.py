@@ -94,6 +94,17 @@ def read_table(path: Path, attempt: int | None, columns: Sequence[str] | None = 
         return None
 
 
+def table_trouble(path: Path, attempt: int | None) -> str | None:
+    """Return why a derived table cannot be read; None where its schema and its end are there."""
+    try:
+        with open(path, "rb", opener=regular) as handle, pq.ParquetFile(handle) as file:
+            return None if is_of(file, attempt) else "is of another attempt or version"
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, ValueError, pa.ArrowException) as error:
+        return f"is damaged, and its figures are left out: {error}"
+
+
 def is_of(file: Any, attempt: int | None) -> bool:
     """Say whether an open parquet file has this schema and is of this attempt; may raise as it."""
     footer = json.loads((file.schema_arrow.metadata or {}).get(_FOOTER, b"{}"))

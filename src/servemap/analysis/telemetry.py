@@ -13,7 +13,7 @@ from servemap.parsers.prometheus import parse_scrapes
 from servemap.parsers.readings import Readings, parse_raw
 from servemap.parsers.records import Skipped, skip_summary
 from servemap.parsers.series import Parsed
-from servemap.parsers.values import integer, mapping, number
+from servemap.parsers.values import mapping, moment, number
 from servemap.telemetry.align import AlignedSeries, Coverage, Segment, align, coverage
 from servemap.telemetry.catalogue import engine_metrics
 from servemap.telemetry.clock import epoch_of, node_clock, rebuilt
@@ -112,7 +112,7 @@ def _parsed(known: Collector | None, lines: Iterable[JsonLine], interval: float)
 
 def _times_only(lines: Iterable[JsonLine]) -> Parsed:
     """A collector without a parser still shows when it delivered."""
-    times = [t for t in (integer(line.value.get("t_ns")) for line in lines) if t is not None]
+    times = [t for t in (moment(line.value.get("t_ns")) for line in lines) if t is not None]
     return Parsed([], times, [])
 
 

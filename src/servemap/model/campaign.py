@@ -1,6 +1,6 @@
 """The campaign file: the models are the truth, the JSON Schema is generated from them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -90,7 +90,7 @@ class Limits(Chosen):
     prefix_share_miss: NotNegative | None = None
     replay_share_miss: NotNegative | None = None
     stalled_s: NotNegative | None = None
-    collector_coverage: NotNegative | None = None
+    collector_coverage: Annotated[float, Field(ge=0, le=1)] | None = None
     client_lag_ms: NotNegative | None = None
     client_lag_share: NotNegative | None = None
     client_cpu_share: NotNegative | None = None

@@ -7,8 +7,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from servemap.model.base import Model
 
+Yes = Annotated[bool, Field(strict=True)]
+Seconds = Annotated[float, Field(ge=0.01, le=60, strict=True)]
 Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-Heading = Annotated[str, Field(min_length=1, max_length=80)]
+Heading = Annotated[str, Field(max_length=80, pattern=r"^\S(.*\S)?$")]
 _NAMED = re.compile(r"[^{}]*\{([^{}]+)\}[^{}]*")
 
 
@@ -19,7 +21,7 @@ class CollectorColumn(Model):
     metric: Word
     unit: Word
     scale: Annotated[float, Field(gt=0)] = Field(1.0, description="Multiplies the value.")
-    counter: bool = Field(False, description="A total, of which the rate is kept.")
+    counter: Yes = Field(False, description="A total, of which the rate is kept.")
 
     @model_validator(mode="after")
     def _rate(self) -> "CollectorColumn":
@@ -62,9 +64,9 @@ class CollectorTable(Model):
 class CollectorSetting(Model):
     """How a collector of the catalogue runs in this campaign, or one of the campaign's own."""
 
-    interval_s: Annotated[float, Field(ge=0.01, le=60)] | None = None
-    required: bool | None = None
-    enabled: bool = True
+    interval_s: Seconds | None = None
+    required: Yes | None = None
+    enabled: Yes = True
     argv: Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="Command of a collector of the campaign's own, run for each sample."
     )

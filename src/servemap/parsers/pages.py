@@ -19,7 +19,7 @@ from servemap.parsers.host.sysstat import parse_mpstat, parse_pidstat, parse_sar
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.kernel_counters import parse_numa_nodes, parse_tcp_counters
 from servemap.parsers.network.ethtool import parse_ethtool_statistics
-from servemap.parsers.network.hca_counters import parse_hca_counters
+from servemap.parsers.network.hca_counters import may_grow, parse_hca_counters
 from servemap.parsers.network.rdma_statistic import parse_rdma_statistic
 from servemap.parsers.pressure import parse_pressure
 from servemap.parsers.values import text
@@ -64,8 +64,9 @@ def _flat(block: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
 def _ports(data: Mapping[str, Any]) -> Iterator[Row]:
     for device in data["devices"]:
         for port in device["ports"]:
-            counters = {**port["counters"], **port["hw_counters"]}
-            yield {**counters, **port, "device": device["name"]}
+            # Of one that stopped, the rate is not known: it would look like none.
+            growing = {name: n for name, n in port["counters"].items() if may_grow(name, n)}
+            yield {**growing, **port["hw_counters"], **port, "device": device["name"]}
 
 
 def _cards(data: Mapping[str, Any]) -> Iterator[Row]:

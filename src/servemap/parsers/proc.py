@@ -4,7 +4,7 @@ Counters (jiffies, bytes, context switches) become rates over the monotonic cloc
 in proc_stat(5), proc_meminfo(5), proc_net_dev(5) and proc_pid_stat(5).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +15,12 @@ from servemap.parsers.grown import Counters, Stamps, Steps, steps
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Sample, Skipped
 from servemap.parsers.series import Floats, Ints, Parsed, Series, series_of
-from servemap.parsers.values import integer, mapping, number, sequence, text
+from servemap.parsers.values import integer, mapping, moment, number, sequence, text
 
 CPU_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+# "The value in this field may decrease in certain conditions":
+# https://man7.org/linux/man-pages/man5/proc_stat.5.html
+_MAY_FALL = (CPU_FIELDS.index("iowait"),)
 NET_FIELDS = (
     ("net_rx", "bytes_per_s"),
     ("net_rx_packets", "per_s"),
@@ -109,12 +112,15 @@ class _Moves:
         self._found = found
         self._t_ns, self._from_ns = t_ns[found.after], t_ns[found.before]
 
-    def of(self, values: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    def of(self, values: Floats, may_fall: Sequence[int] = ()) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the differences of shape (steps, width), and which steps have them.
 
-        A step has none where one of its rows is missing or a counter ran backwards.
+        A step has none where one of its rows is missing or a counter ran backwards; of those that
+        `may_fall` the difference is then 0.
         """
         moved = values[self._found.after] - values[self._found.before]
+        for place in may_fall:
+            moved[:, place] = np.maximum(moved[:, place], 0.0)
         return moved, np.logical_and.reduce(moved >= 0, axis=1)
 
     @property
@@ -137,14 +143,17 @@ class _Moves:
 
 def _cpu_series(cpu: Counters, moves: _Moves) -> Iterator[Series]:
     whole: Floats | None = None
+    lost: Any = False
     for core, values in cpu.tables():
-        ticks, known = moves.of(values)
+        ticks, known = moves.of(values, _MAY_FALL)
+        lost |= ~known & ~np.isnan(ticks).any(axis=1)
         known &= ticks.sum(axis=1) > 0
         ticks[~known] = 0.0
         whole = ticks if whole is None else whole + ticks
         yield from moves.series(core, known, _cpu_shares(ticks[known]))
     if whole is not None:
-        known = whole.sum(axis=1) > 0
+        # All cores without one whose counters ran backwards would be busier than they were.
+        known = (whole.sum(axis=1) > 0) & ~lost
         yield from moves.series(ALL_CORES, known, _cpu_shares(whole[known]))
 
 
@@ -167,7 +176,7 @@ def _net_series(net: Counters, moves: _Moves) -> Iterator[Series]:
 
 
 def _snapshot(record: dict[str, Any]) -> _Snapshot | None:
-    t_ns, mono_ns = integer(record.get("t_ns")), integer(record.get("mono_ns"))
+    t_ns, mono_ns = moment(record.get("t_ns")), moment(record.get("mono_ns"))
     if t_ns is None or mono_ns is None:
         return None
     page = number(record.get("page")) or 4096.0

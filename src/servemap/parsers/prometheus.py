@@ -7,7 +7,8 @@ a histogram's buckets are not measured values.
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +17,7 @@ from servemap.parsers.counters import delta, interval_s
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.records import Sample, Skipped
 from servemap.parsers.series import Parsed, series_of
-from servemap.parsers.values import integer, number, text
+from servemap.parsers.values import moment, number, text
 
 # Buckets are most of an exposition and the parser is slow, so they go before it runs.
 _UNUSED_LINE = re.compile(r"^[^\s{#]+_(?:bucket|created)[\s{].*\n?", re.MULTILINE)
@@ -29,13 +30,13 @@ _COUNTING_NAMES = ("_total", "_sum", "_count")
 # several models are served.
 _SERVER_LABELS = frozenset({"model_name", "model", "engine_type"})
 
-# Letters of a number that is told apart from the text beside it without the whole parser.
-_LONGEST = 25
 # A place in a scrape, as a value that no line has beside its own.
 _FIRST_PLACE = 2**50
 
 Series = tuple[str, str]
 Values = dict[Series, float]
+Labelled = dict[str, Mapping[str, str]]
+"""The labels of entities."""
 
 
 def parse_exposition(exposition: str) -> tuple[Values, Values]:
@@ -44,6 +45,15 @@ def parse_exposition(exposition: str) -> tuple[Values, Values]:
     The entity is `server`, with the labels that tell its series apart:
     `server{engine="0"}`. NaN and infinite values are missing.
     """
+    labels: Labelled = {}
+    found = _read(exposition, labels)
+    names = _names(labels, [series for values in found for series in values])
+    gauges, counters = ({names[series]: value for series, value in one.items()} for one in found)
+    return gauges, counters
+
+
+def _read(exposition: str, labels: Labelled) -> tuple[Values, Values]:
+    """Return what `parse_exposition` does by entities with all labels, which `labels` gets."""
     gauges: Values = {}
     counters: Values = {}
     wanted = _UNUSED_LINE.sub("", exposition)
@@ -53,21 +63,28 @@ def parse_exposition(exposition: str) -> tuple[Values, Values]:
         for sample in family.samples:
             if number(sample.value) is None or "quantile" in sample.labels:
                 continue
+            entity = _entity(sample.labels)
+            labels.setdefault(entity, sample.labels)
             if family.type in _COUNTING or (
                 family.type == "unknown" and sample.name.endswith(_COUNTING_NAMES)
             ):
-                _store(counters, sample.name, sample.labels, sample.value)
+                counters[(entity, sample.name)] = sample.value
             elif family.type in ("gauge", "unknown"):
-                _store(gauges, sample.name, sample.labels, sample.value)
+                gauges[(entity, sample.name)] = sample.value
     return gauges, counters
 
 
-def _store(values: Values, metric: str, labels: dict[str, str], value: float) -> None:
-    series = (_entity({k: v for k, v in labels.items() if k not in _SERVER_LABELS}), metric)
-    values[(_entity(labels), metric) if series in values else series] = value
+def _names(labels: Labelled, found: Iterable[Series]) -> dict[Series, Series]:
+    """Return each series without the server's labels, where these do not tell it from another."""
+    short = {}
+    for entity, metric in found:
+        kept = {k: v for k, v in labels[entity].items() if k not in _SERVER_LABELS}
+        short[(entity, metric)] = (_entity(kept), metric)
+    times = Counter(short.values())
+    return {series: series if times[own] > 1 else own for series, own in short.items()}
 
 
-def _entity(labels: dict[str, str]) -> str:
+def _entity(labels: Mapping[str, str]) -> str:
     if not labels:
         return "server"
     return "server{" + ",".join(f'{k}="{labels[k]}"' for k in sorted(labels)) + "}"
@@ -77,7 +94,8 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
     """Return samples from `http` collector lines that were taken every `interval` seconds.
 
     A scrape that failed or does not parse is skipped and counted; the rates around it span the
-    longer interval. A counter that ran backwards (restart) is missing for that interval.
+    longer interval. A counter that ran backwards (restart) is missing for that interval. Series of
+    several models are told apart by all labels, whichever comes first on a page and whenever.
     """
     times: list[int] = []
     skipped: list[Skipped] = []
@@ -86,8 +104,8 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
     def samples() -> Iterator[Sample]:
         base: tuple[int, int, Values] | None = None
         for line in lines:
-            t_ns = integer(line.value.get("t_ns"))
-            mono_ns = integer(line.value.get("mono_ns"))
+            t_ns = moment(line.value.get("t_ns"))
+            mono_ns = moment(line.value.get("mono_ns"))
             body = text(line.value.get("text"))
             if t_ns is None or mono_ns is None:
                 skipped.append(Skipped(line.line, "no t_ns or mono_ns"))
@@ -98,6 +116,8 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
                 continue
             try:
                 gauges, counters = pages.read(body)
+                if not gauges and not counters:
+                    raise ValueError("no series with a value")
             except (ValueError, KeyError, IndexError, OverflowError) as error:
                 skipped.append(Skipped(line.line, f"not an exposition: {error}"))
                 continue
@@ -117,7 +137,10 @@ def parse_scrapes(lines: Iterable[JsonLine], interval: float) -> Parsed:
                     yield Sample(t_ns, base[0], *series, "per_s", moved[0] / seconds)
             base = (t_ns, mono_ns, counters)
 
-    return Parsed(series_of(samples()), times, skipped)
+    series = series_of(samples())
+    names = _names(pages.labels, dict.fromkeys((one.entity, one.metric) for one in series))
+    named = [one._replace(entity=names[one.entity, one.metric][0]) for one in series]
+    return Parsed(named, times, skipped)
 
 
 class _Form(NamedTuple):
@@ -137,19 +160,21 @@ class _Pages:
 
     def __init__(self) -> None:
         self._form = _Form([], {}, {}, [])
+        self.labels: Labelled = {}
 
     def read(self, page: str) -> tuple[Values, Values]:
-        """Return what `parse_exposition` does; ValueError likewise."""
+        """Return what `_read` does; ValueError likewise."""
         parts = [_parted(line) for line in page.split("\n")]
         heads = [head for head, _ in parts]
         try:
             if heads != self._form.heads:
-                self._form = _form(heads)
+                self._form = _form(heads, self.labels)
             values = {place: _number(parts[place][1]) for place in self._form.values}
-        except (ValueError, KeyError, IndexError):
-            return parse_exposition(page)
-        if not all(map(math.isfinite, values.values())):
-            return parse_exposition(page)
+            whole = all(map(math.isfinite, values.values()))
+        except (ValueError, KeyError, IndexError, OverflowError):
+            whole = False
+        if not whole:
+            return _read(page, self.labels)
         return (
             {series: values[place] for series, place in self._form.gauges.items()},
             {series: values[place] for series, place in self._form.counters.items()},
@@ -166,13 +191,13 @@ def _parted(line: str) -> tuple[str, str]:
     return line, ""
 
 
-def _form(heads: list[str]) -> _Form:
+def _form(heads: list[str], labels: Labelled) -> _Form:
     """Return the form of a scrape: what it would be with the places as values."""
     page = "\n".join(
         head if not head or head.startswith("#") else f"{head} {_FIRST_PLACE + place}"
         for place, head in enumerate(heads)
     )
-    gauges, counters = map(_places, parse_exposition(page))
+    gauges, counters = map(_places, _read(page, labels))
     values = [
         place
         for place, head in enumerate(heads)
@@ -189,12 +214,16 @@ def _places(found: Values) -> dict[Series, int]:
 
 
 def _number(word: str) -> float:
-    if "_" in word or len(word) > _LONGEST:
+    if "_" in word:
         raise ValueError("no number")
     return int(word) if word.isdigit() else float(word)
 
 
 def _unit(metric: str) -> str:
+    # Of llama.cpp's gauges (`# HELP llamacpp:prompt_tokens_seconds ... in tokens/s`):
+    # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+    if metric.endswith("_tokens_seconds"):
+        return "tokens_per_s"
     for suffix in ("bytes", "seconds", "ratio", "perc"):
         if metric.endswith(f"_{suffix}"):
             return suffix

@@ -5,7 +5,7 @@ collectors has it. Lines are read one by one, and samples are kept as columns, s
 that of the samples.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from servemap.parsers.printed import PRINTED
 from servemap.parsers.records import Skipped
 from servemap.parsers.sampler import Sampler
 from servemap.parsers.series import Parsed
-from servemap.parsers.values import integer, text
+from servemap.parsers.values import moment, text
 
 
 class Readings(NamedTuple):
@@ -40,8 +40,8 @@ def parse_printed(lines: Iterable[JsonLine], interval: float, reading: Reading) 
     A row is of the time at which its line was received. A time of delivery is that of the first
     row of a round: a new round begins where an entity comes again, or after half an interval.
     """
-    printed = _Lines(lines)
     notes = Notes([], [])
+    printed = _Lines(lines, notes.said)
     sampler = Sampler(reading, interval)
     times: list[int] = []
     seen: set[str] = set()
@@ -59,7 +59,7 @@ def parse_printed(lines: Iterable[JsonLine], interval: float, reading: Reading) 
             last_mono_ns = mono_ns
     except ParseError as error:
         return Readings(Parsed([], [], [*printed.skipped, Skipped(1, error.what)]), {})
-    said = [Skipped(printed.first, f"the tool said: {one}") for one in notes.said[:1]]
+    said = [Skipped(printed.said_at, f"the tool said: {one}") for one in notes.said[:1]]
     skipped = [*printed.skipped, *notes.skipped, *said]
     return Readings(Parsed(sampler.series(), times, skipped), sampler.names)
 
@@ -67,10 +67,11 @@ def parse_printed(lines: Iterable[JsonLine], interval: float, reading: Reading) 
 class _Lines:
     """The printed lines of raw records, with their times until their rows are taken."""
 
-    def __init__(self, lines: Iterable[JsonLine]) -> None:
+    def __init__(self, lines: Iterable[JsonLine], said: Sequence[str]) -> None:
         self._lines = lines
+        self._said = said
         self._waiting: dict[int, _At] = {}
-        self.first = 0
+        self.said_at = 0
         self.skipped: list[Skipped] = []
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
@@ -80,10 +81,12 @@ class _Lines:
             if at is None or said is None:
                 self.skipped.append(Skipped(line.line, "no t_ns, mono_ns or line"))
                 continue
-            self.first = self.first or line.line
             if row := one_line(said).rstrip():
                 self._waiting[line.line] = at
                 yield line.line, row
+                # Who read the line noted it as what the tool said.
+                if self._said and not self.said_at:
+                    self.said_at = line.line
 
     def taken(self, line: int) -> _At:
         """Return when a line was received; the lines before it gave no row, or have given it."""
@@ -138,11 +141,11 @@ def _page_kind(reading: Reading) -> Page:
         return PAGES[reading.kind]
     heading = reading.columns[0]
     return Page(
-        partial(parse_columns, headings=reading.columns),
+        partial(parse_columns, headings=reading.columns, units={}),
         lambda data: [{**row, "entity": row[heading]} for row in data["rows"]],
     )
 
 
 def _at(line: JsonLine) -> _At | None:
-    t_ns, mono_ns = integer(line.value.get("t_ns")), integer(line.value.get("mono_ns"))
+    t_ns, mono_ns = moment(line.value.get("t_ns")), moment(line.value.get("mono_ns"))
     return None if t_ns is None or mono_ns is None else (t_ns, mono_ns)

@@ -22,6 +22,12 @@ def integer(value: Any) -> int | None:
     return value if -(2**63) <= value < 2**63 else None
 
 
+def moment(value: Any) -> int | None:
+    """Return a time in ns that 64 bits hold with the difference to any other, or None."""
+    found = integer(value)
+    return found if found is not None and abs(found) < 2**61 else None
+
+
 def mapping(value: Any) -> dict[str, Any]:
     """Return the object, or an empty one where there is none."""
     return value if isinstance(value, dict) else {}

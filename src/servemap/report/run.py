@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from servemap.analysis.bounds.rows import declared_bandwidth
 from servemap.analysis.milestone import judge
 from servemap.analysis.repeats import Repeat, read_object, read_repeat
+from servemap.analysis.store import table_trouble
 from servemap.analysis.summary import Row, aggregate, summary_row
 from servemap.model.order import CaseKey
 from servemap.parsers.values import mapping, sequence, text
@@ -104,6 +105,11 @@ def read_run(
             trouble = read_object(path)[1] if path.exists() else None
             if trouble is not None:
                 problems.append(f"{path.relative_to(folder)}: {trouble}")
+        for name in ("requests.parquet", "telemetry.parquet") if repeat.metrics else ():
+            path = repeat.folder / name
+            trouble = table_trouble(path, repeat.attempt)
+            if trouble is not None:
+                problems.append(f"{path.relative_to(folder)} {trouble}")
         derive = mapping(repeat.metrics.get("derive"))
         label = f"{repeat.variant}/{repeat.case} r{repeat.repeat}"
         if derive.get("status") == "failed":

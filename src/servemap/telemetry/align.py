@@ -19,6 +19,8 @@ from servemap.telemetry.clock import NodeClock
 LEAST_INTERVALS = 3
 """Of a shorter segment telemetry says nothing; a longer stretch without a sample is a gap."""
 MOST_GAPS = 100
+SPOKEN_INTERVALS = 1.5
+"""A sample speaks for so much time at most: a later one than that leaves some of it unseen."""
 
 Mask = NDArray[np.bool_]
 
@@ -64,8 +66,10 @@ class Gap(NamedTuple):
 class Coverage(NamedTuple):
     """How much of a segment a collector saw.
 
-    `coverage` is samples over expected ones (duration / interval), at most 1; None where the
-    segment is shorter than three intervals (`too_short`), since it says nothing there.
+    `coverage` is the share of its time that samples speak for, each for three quarters of an
+    interval on either side, so that samples that came together count once and late ones are no
+    gap. None where the segment is shorter than three intervals (`too_short`), since it says nothing
+    there. `samples` are those inside, `expected` is duration / interval.
     `largest_gap_s` is the longest stretch of the segment without a sample, from edge to edge.
     `gaps` are those longer than three intervals, in the order of time; of more than a hundred the
     longest.
@@ -180,7 +184,10 @@ def coverage(
         inside = times[first:last]
         expected = segment.duration_s / interval_s
         too_short = expected < LEAST_INTERVALS
-        ratio = None if too_short else min(inside.size / expected, 1.0)
+        ratio = None
+        if not too_short:
+            seen_s = covered_s(inside, None, [(segment.start_ns, segment.end_ns)], interval_s)
+            ratio = seen_s / segment.duration_s
         largest_s, gaps = gaps_of(inside, segment, interval_s)
         rows.append(
             Coverage(
@@ -197,6 +204,32 @@ def coverage(
             )
         )
     return rows
+
+
+def covered_s(
+    t_ns: Ints, from_ns: Ints | None, stretches: Sequence[tuple[int, int]], interval_s: float
+) -> float:
+    """Return the time (s) of stretches that samples speak for, each of at most 1.5 intervals.
+
+    Args:
+        t_ns: times of samples, in order.
+        from_ns: where the intervals of rates begin, for which they speak; None for gauges, which
+            speak for three quarters of an interval on either side.
+        stretches: begins and ends that do not overlap.
+        interval_s: between two samples, as asked for.
+    """
+    most_ns = round(SPOKEN_INTERVALS * interval_s * 1e9)
+    if from_ns is None:
+        begins, ends = t_ns - most_ns // 2, t_ns + most_ns // 2
+    else:
+        begins, ends = np.maximum(from_ns, t_ns - most_ns), t_ns
+    total = 0
+    for start, end in stretches:
+        own_begins, own_ends = np.clip(begins, start, end), np.clip(ends, start, end)
+        last = np.maximum.accumulate(own_ends)
+        seen = np.concatenate(([start], last[:-1]))
+        total += int(np.maximum(own_ends - np.maximum(own_begins, seen), 0).sum())
+    return total / 1e9
 
 
 def gaps_of(inside: Ints, segment: Segment, interval_s: float) -> tuple[float, list[Gap]]:

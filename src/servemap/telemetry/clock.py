@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servemap.model.attempts import read_json
 from servemap.parsers.jsonl import JsonLine
-from servemap.parsers.values import integer, mapping
+from servemap.parsers.values import integer, mapping, moment
 
 if TYPE_CHECKING:  # measuring has no use for numpy, which takes long to import
     import numpy as np
@@ -140,8 +140,8 @@ def rebuilt(lines: Iterable[JsonLine], epoch_ns: int | None) -> Iterable[JsonLin
 
 
 def _rebuilt(line: JsonLine, epoch_ns: int) -> JsonLine:
-    mono_ns = integer(line.value.get("mono_ns"))
-    if mono_ns is None or integer(line.value.get("t_ns")) is None:
+    mono_ns = moment(line.value.get("mono_ns"))
+    if mono_ns is None or moment(line.value.get("t_ns")) is None:
         return line
     return JsonLine(line.line, {**line.value, "t_ns": epoch_ns + mono_ns})
 

@@ -161,7 +161,7 @@ def test_a_required_collector_that_stopped_early_is_invalid(tmp_path):
     }
     metrics = derive(build_repeat(tmp_path / "run", telemetry=telemetry))
     assert metrics["verdict"] == "invalid"
-    assert metrics["reasons"] == ["coverage head/proc main: 0.5, limit 0.8"]
+    assert metrics["reasons"] == ["coverage head/proc main: 0.4375, limit 0.95"]
 
 
 def test_a_collector_without_a_parser_still_has_coverage(tmp_path):

@@ -1,18 +1,20 @@
+import numpy as np
 import pytest
 from runbuilder import request
 
 from servemap.analysis.cached import EngineHits
 from servemap.analysis.checks.cache import check_prefix
 from servemap.analysis.checks.client import check_client
-from servemap.analysis.checks.collectors import check_collectors
+from servemap.analysis.checks.collectors import check_collectors, check_figures
 from servemap.analysis.checks.requests import check_requests
 from servemap.analysis.requests import parse_requests
 from servemap.analysis.verdict import default_limits, resolve_limits, verdict
 from servemap.model.errors import ConfigError
 from servemap.parsers.jsonl import JsonLine
-from servemap.telemetry.align import Coverage
+from servemap.telemetry.align import AlignedSeries, Coverage, Segment
 
 LIMITS = default_limits()
+S = 10**9
 
 
 def check(name, records, sent=None, fixed=True, cache=False, engine=None):
@@ -188,6 +190,9 @@ def collectors(status="ok", required=True):
         (covered(10, 10.0), True),
         (covered(7, 10.0), False),
         (covered(3, 3.98), True),
+        (covered(10, 10.0)._replace(coverage=0.5, samples=20), False),
+        (covered(10, 60.0)._replace(coverage=0.96), True),
+        (covered(60, 60.0)._replace(coverage=0.94), False),
         (covered(0, 10.0), False),
         (covered(1, 2.0, too_short=True), None),
     ],
@@ -215,3 +220,45 @@ def test_limits_by_name():
     assert resolve_limits({"error_share": 0.5})["error_share"] == 0.5
     with pytest.raises(ConfigError, match="eror_share"):
         resolve_limits({"eror_share": 0.5})
+
+
+def told(*entities, metric="m", collector="nvidia_smi", until=60):
+    times = np.arange(1, until) * S
+    inside = np.ones(times.size, np.bool_)
+    values = np.zeros(times.size)
+    names = ("head", collector)
+    return [
+        AlignedSeries(*names, e, metric, "u", "main", times, None, values, inside) for e in entities
+    ]
+
+
+def figures(series, collector="nvidia_smi", engine="vllm"):
+    seen = covered(60, 60.0)._replace(collector=collector, interval_s=1.0)
+    required = {f"head/{collector}": {"status": "ok", "required": True}}
+    whole = [Segment("main", 0, 60 * S)]
+    return check_figures(required, series, [seen], whole, LIMITS, engine)
+
+
+def test_a_card_that_vanished_makes_telemetry_invalid():
+    found = figures([*told("gpu0"), *told("gpu1", until=20), *told("gpu1/pid:7", until=5)])
+    assert [(c.name.split()[-1], c.ok) for c in found] == [("gpu0", True), ("gpu1", False)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "engine", "ok"),
+    [
+        ("vllm:num_requests_running", "vllm", True),
+        ("node_cpu_total", "vllm", False),
+        ("node_cpu_total", "of_my_own", True),
+        ("node_cpu_total", None, True),
+    ],
+)
+def test_pages_of_another_exporter_are_not_the_engines(metric, engine, ok):
+    series = told("server", metric=metric, collector="engine_metrics")
+    (found,) = figures(series, "engine_metrics", engine)
+    assert found.ok is ok
+
+
+def test_a_required_collector_that_told_nothing():
+    (found,) = figures([])
+    assert (found.ok, found.note) == (False, "its output has no figure")

@@ -33,10 +33,21 @@ def seconds(*times):
 
 def test_figures_by_hand():
     found = series_figures(series(seconds(-1, 1, 2, 3, 4), [9, 1, 2, 3, 4]), PLAIN, WHOLE, 1.0)
-    assert (found.n, found.expected, found.coverage) == (4, 10.0, 0.4)
+    assert (found.n, found.expected, found.coverage) == (4, 10.0, 0.45)
     assert (found.mean, found.p50, found.p95) == (2.5, 2.5, pytest.approx(3.85))
     assert (found.max, found.min) == (4, 1)
     assert (found.gaps, found.largest_gap_s) == (1, 6.0)
+
+
+def test_coverage_is_of_time_in_each_part():
+    times = seconds(*(2 + n / 4 for n in range(8)))
+    one = series(times, range(8))
+    parts = Parts(0, 10 * S, [(0, 4 * S)])
+    whole, beside, rest = (series_figures(one, parts, p, 1.0) for p in (WHOLE, OVERLAP, STEADY))
+    assert (whole.n, whole.coverage) == (8, 0.325)
+    assert (beside.n, beside.coverage, rest.coverage) == (8, 0.6875, 0.0)
+    late = series(seconds(1, 2, 9, 10), [1.0] * 4, "per_s", seconds(0, 1, 2, 9))
+    assert series_figures(late, PLAIN, WHOLE, 1.0).coverage == 0.45
 
 
 def test_nothing_inside_has_a_count_and_no_figure():
@@ -54,6 +65,42 @@ def test_a_rate_counts_over_its_own_interval_however_long():
     begins, ends = seconds(0, 1, 6), seconds(1, 6, 7)
     found = integral(series(ends, [10, 2, 30], "bytes_per_s", begins), PLAIN, WHOLE, 1.0)
     assert (found.value, found.unit, found.seconds) == (10 + 10 + 30, "bytes", 7.0)
+
+
+def test_the_mean_of_a_rate_is_over_time_as_its_integral_is():
+    begins, ends = seconds(*range(9), 9), seconds(*range(1, 10), 18)
+    whole = Parts(0, 20 * S, [])
+    one = series(ends, [0.0] * 9 + [10e9], "bytes_per_s", begins, segment=(0, 20 * S))
+    found = series_figures(one, whole, WHOLE, 1.0)
+    assert found.mean == pytest.approx(5e9)
+    assert found.mean == pytest.approx(found.integral.value / found.integral.seconds)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9 * S), st.floats(0, 1e12)), min_size=1, max_size=20))
+def test_mean_times_seconds_is_the_integral_of_a_rate(steps):
+    ends = np.cumsum([length for length, _ in steps])
+    begins = ends - [length for length, _ in steps]
+    end = int(ends[-1])
+    one = series(ends, [v for _, v in steps], "bytes_per_s", begins, segment=(0, end))
+    found = series_figures(one, Parts(0, end, []), WHOLE, 1.0)
+    assert found.mean * found.integral.seconds == pytest.approx(found.integral.value)
+    slack = 1e-9 * found.max
+    assert found.min - slack <= found.mean <= found.max + slack
+
+
+def test_a_rate_whose_clock_was_set_back_has_a_plain_mean():
+    one = series(seconds(3, 4), [1, 3], "per_s", seconds(3, 4))
+    assert series_figures(one, PLAIN, WHOLE, 1.0).mean == 2.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("begins", [None, seconds(0, 1, 2)])
+def test_figures_beyond_the_largest_float_are_missing(begins):
+    one = series(seconds(1, 2, 3), [1.7e308, -1.7e308, 1.7e308], "watts", begins)
+    found = series_figures(one, PLAIN, WHOLE, 1.0)
+    assert (found.max, found.min) == (1.7e308, -1.7e308)
+    figures = [found.mean, found.p95, *(found.integral or ())]
+    assert not any(isinstance(one, float) and not np.isfinite(one) for one in figures)
 
 
 def test_only_units_of_the_table_have_an_integral():

@@ -40,6 +40,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return config
 
 
+def declared(heading: str) -> dict[str, Any]:
+    column = {"column": heading, "metric": "m", "unit": "u"}
+    return {"x": {"argv": ["x"], "table": {"entity": "gpu{GPU}", "columns": [column]}}}
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -132,6 +137,12 @@ def test_the_minimal_campaign_is_one() -> None:
         ("cases.0.case_timeout_s", 604_801, "less than or equal to 604800"),
         ("cases.0.expected_s", 604_801, "less than or equal to 604800"),
         ("collectors", {"proc": {"interval_s": 0.009}}, "greater than or equal to 0.01"),
+        ("collectors", declared("  "), "must match pattern"),
+        ("collectors", declared("GPU\n"), "must match pattern"),
+        ("collectors", {"proc": {"interval_s": True}}, "valid number"),
+        ("collectors", {"proc": {"required": "no"}}, "valid boolean"),
+        ("collectors", {"proc": {"enabled": 0}}, "valid boolean"),
+        ("limits", {"collector_coverage": 2}, "less than or equal to 1"),
         ("policy", {"max_attempts": 101}, "less than or equal to 100"),
         ("model.context", 10_000_001, "less than or equal to 10000000"),
         ("model.vocab", [0, 10_000_001], "the high one at most 10000000"),

@@ -43,6 +43,49 @@ def test_a_heading_of_several_words_and_rows_that_do_not_fit() -> None:
     assert [one.line for one in skipped] == [3, 6]
 
 
+@pytest.mark.parametrize(
+    "heading, row",
+    [
+        ("GPU  Temp  Power  Mem", "0          300W  900 MiB"),
+        ("GPU  Temp  Power", "1          40 W"),
+        ("GPU  Temp  Power Util", "1          40W  7 %"),
+        ("GPU Temp Power Util", "1 40W 7 %"),
+        ("GPU  Name  Temp  Power", "0    Card 4      300W"),
+    ],
+)
+def test_a_blank_cell_moves_no_value_to_another_column(heading: str, row: str) -> None:
+    data, skipped = parse_columns(f"{heading}\n{row}\n", heading.split())
+    assert data["rows"] == []
+    assert [one.line for one in skipped] == [2]
+
+
+@pytest.mark.parametrize("row", ["0   66    12", "  0    66     12", "0 66 12", "0     66  12"])
+def test_rows_that_are_laid_out_left_or_right_are_read(row: str) -> None:
+    data, skipped = parse_columns(f"GPU Power Memory\n{row}\n", ["GPU", "Power", "Memory"])
+    assert (data["rows"], skipped) == ([{"GPU": 0, "Power": 66, "Memory": 12}], [])
+
+
+def test_another_unit_than_before_is_missing_and_said() -> None:
+    units: dict[str, str] = {}
+    text = "| GPU | Mem |\n| 0 | 900 MiB |\n| 1 | 1.5 GiB |\n| 2 | 0 |\n"
+    data, skipped = parse_columns(text, ["GPU", "Mem"], units)
+    assert [row["Mem"] for row in data["rows"]] == [900, None, 0]
+    assert [tuple(one) for one in skipped] == [(3, "Mem in GiB, in MiB before")]
+    later, _ = parse_columns("| GPU | Mem |\n| 1 | 2 GiB |\n", ["GPU", "Mem"], units)
+    assert later["rows"] == [{"GPU": 1, "Mem": None}]
+
+
+@pytest.mark.parametrize("cell", ["0x1F", "01:23:45", "12/80", "81,559 MiB", "1,024", "66W/300W"])
+def test_what_is_no_number_is_text(cell: str) -> None:
+    data, _ = parse_columns(f"| GPU | Mem |\n| 0 | {cell} |\n", ["GPU", "Mem"])
+    assert data["rows"] == [{"GPU": 0, "Mem": cell}]
+
+
+def test_a_heading_that_comes_twice_is_no_column() -> None:
+    with pytest.raises(ParseError, match="each once"):
+        parse_columns("GPU,Util,Util\n0,5,90\n", ["GPU", "Util"])
+
+
 def test_other_headings_are_named() -> None:
     with pytest.raises(ParseError, match="headings GPU, Watts"):
         parse_columns(BOX, ["GPU", "Watts"])

@@ -91,6 +91,31 @@ def test_a_stepped_wall_clock_changes_no_rate():
     assert values(parse(line(0), later), "eth0", "net_rx") == [1000.0]
 
 
+def cores(second, **ticks):
+    return line(second, cpu={core: [*own, 0, 0, 0] for core, own in ticks.items()})
+
+
+def test_iowait_may_run_backwards_and_its_core_stays_in_the_whole():
+    parsed = parse(
+        cores(0, cpu0=[0, 0, 0, 0, 0], cpu1=[0, 0, 0, 0, 50]),
+        cores(1, cpu0=[100, 0, 0, 0, 0], cpu1=[0, 0, 0, 100, 40]),
+    )
+    assert values(parsed, "cpu1", "cpu_util") == [0.0]
+    assert values(parsed, "cpu_all", "cpu_util") == [50.0]
+    assert values(parsed, "cpu1", "cpu_iowait") == [0.0]
+
+
+def test_all_cores_are_not_known_without_one_that_was_reset():
+    parsed = parse(
+        cores(0, cpu0=[0, 0, 0, 0, 0], cpu1=[9, 0, 0, 50, 0]),
+        cores(1, cpu0=[100, 0, 0, 0, 0], cpu1=[0, 0, 0, 100, 0]),
+        cores(2, cpu0=[150, 0, 0, 50, 0], cpu1=[0, 0, 0, 200, 0]),
+    )
+    assert values(parsed, "cpu0", "cpu_util") == [100.0, 50.0]
+    assert values(parsed, "cpu1", "cpu_util") == [0.0]
+    assert values(parsed, "cpu_all", "cpu_util") == [25.0]
+
+
 def test_a_counter_that_ran_backwards_is_missing_not_negative():
     reset = line(1, net={"eth0": [0, 0, 0, 0, 0, 0, 0, 0]})
     parsed = parse(line(0, net={"eth0": [9, 9, 0, 0, 9, 9, 0, 0]}), reset, line(2))

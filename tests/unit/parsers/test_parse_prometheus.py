@@ -58,7 +58,53 @@ def test_quantiles_of_a_summary_are_no_counters():
 def test_two_served_models_stay_apart():
     text = '# TYPE g gauge\ng{model_name="a"} 1\ng{model_name="b"} 2\n'
     gauges, _ = parse_exposition(text)
-    assert gauges == {("server", "g"): 1.0, ('server{model_name="b"}', "g"): 2.0}
+    assert gauges == {
+        ('server{model_name="a"}', "g"): 1.0,
+        ('server{model_name="b"}', "g"): 2.0,
+    }
+
+
+def of_models(**values):
+    lines = [f'c_total{{model_name="{name}"}} {value}\n' for name, value in values.items()]
+    return "# TYPE c counter\n" + "".join(lines)
+
+
+def rates(*pages):
+    parsed = parse(*(scrape(k, page) for k, page in enumerate(pages)))
+    return [(s.t_ns // S - 1000, s.entity, s.value) for s in samples(parsed)]
+
+
+def test_models_whose_order_flips_are_not_mixed():
+    a, b = 'server{model_name="a"}', 'server{model_name="b"}'
+    found = rates(of_models(a=10**6, b=0), of_models(b=10, a=10**6 + 20))
+    assert sorted(found) == [(1, a, 20.0), (1, b, 10.0)]
+
+
+def test_a_model_that_comes_late_has_no_rate_with_another():
+    a, b = 'server{model_name="a"}', 'server{model_name="b"}'
+    found = rates(of_models(b=5), of_models(a=1000, b=10), of_models(a=1001))
+    assert sorted(found) == [(1, b, 5.0), (2, a, 1.0)]
+    assert rates(of_models(a=5), of_models(b=1000)) == []
+
+
+def test_labels_of_one_model_are_left_out():
+    assert rates(of_models(a=5), of_models(a=8)) == [(1, "server", 3.0)]
+
+
+def test_tokens_per_second_are_no_seconds():
+    page = "".join(
+        f"# HELP llamacpp:{name} Average throughput in tokens/s\n# TYPE llamacpp:{name} gauge\n"
+        f"llamacpp:{name} 2548\n"
+        for name in ("prompt_tokens_seconds", "predicted_tokens_seconds")
+    )
+    assert {s.unit for s in samples(parse(scrape(0, page)))} == {"tokens_per_s"}
+
+
+@pytest.mark.parametrize("page", ["", "# TYPE c counter\n", "python_x 1\n", "c_total NaN\n"])
+def test_a_page_without_values_is_no_delivery(page):
+    parsed = parse(scrape(0, page))
+    assert parsed.times_ns == []
+    assert [one.reason for one in parsed.skipped] == ["not an exposition: no series with a value"]
 
 
 def test_counters_become_rates_that_end_with_their_interval():
@@ -110,3 +156,11 @@ def test_a_gauge_is_its_value_or_missing(value):
     gauges, _ = parse_exposition(f"# TYPE g gauge\ng {value!r}\n")
     expected = {("server", "g"): value} if abs(value) < float("inf") else {}
     assert gauges == expected
+
+
+def test_a_value_beyond_any_float_is_missing_and_the_page_is_not():
+    page = f"# TYPE g gauge\ng {10**400}\nh 2\n"
+    for parsed in (parse(scrape(0, page)), parse(scrape(0, page.replace(str(10**400), "1")),
+                                                 scrape(1, page))):  # fmt: skip
+        assert [s.value for s in samples(parsed)][-1] == 2
+        assert parsed.skipped == []

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servemap.model.collectors import CollectorTable
 from servemap.parsers.jsonl import JsonLine
 from servemap.parsers.readings import Readings, parse_pages, parse_printed
 from servemap.parsers.records import Sample
 from servemap.telemetry.catalogue import catalogue
+from servemap.telemetry.declared import declared_collector
 from tests.corpus import read_sample
 from tests.samples import samples
 
@@ -196,7 +198,7 @@ def test_pressure_is_the_share_of_time_in_which_tasks_waited() -> None:
     ]
 
 
-@given(st.lists(st.integers(0, 2**63), min_size=2, max_size=20))
+@given(st.lists(st.integers(0, 2**53), min_size=2, max_size=20))
 def test_rates_bring_back_what_was_counted_between_resets(counts: list[int]) -> None:
     texts = [PRESSURE.format("io", "some", count) for count in counts]
     records = [at(n, text=text) for n, text in enumerate(texts)]
@@ -215,3 +217,61 @@ def test_whatever_a_tool_says_nothing_is_raised(said: list[str], name: str) -> N
     parsed = read(numbered(records), 1.0, reading(name)).parsed
     assert all(1 <= one.line <= len(lines) for one in parsed.skipped)
     assert parsed.times_ns == sorted(parsed.times_ns)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=6))
+def test_no_two_times_give_a_rate_over_a_length_that_does_not_fit(times: list[int]) -> None:
+    records = [at(n, text=PRESSURE.format("io", "some", n)) for n in range(len(times))]
+    for record, mono_ns in zip(records, times, strict=True):
+        record["mono_ns"] = mono_ns
+    parsed = parse_pages(numbered(records), 1.0, reading("pressure")).parsed
+    lost = [one.line for one in parsed.skipped]
+    assert lost == [n for n, mono_ns in enumerate(times, 1) if not -(2**61) < mono_ns < 2**61]
+    assert all(0 <= sample.value < 1 for sample in samples(parsed))
+
+
+@pytest.mark.parametrize(
+    "name, most, metric",
+    [
+        ("port_xmit_data", 2**32 - 1, "hca_tx"),
+        ("symbol_error", 65535, "hca_symbol_error"),
+        ("link_downed", 255, "hca_link_downed"),
+    ],
+)
+def test_a_counter_that_stopped_at_its_largest_value_has_no_rate(name, most, metric) -> None:
+    path = f"/sys/class/infiniband/mlx5_0/ports/1/counters/{name}"
+    counts = [most - 3, most - 1, most, most, most]
+    records = [at(n, text=f"{path}:{count}\n") for n, count in enumerate(counts)]
+    parsed = parse_pages(numbered(records), 1.0, reading("hca")).parsed
+    (rate,) = [s.value for s in samples(parsed) if s.metric == metric]
+    assert rate == (8 if metric == "hca_tx" else 2)
+
+
+def test_what_a_tool_said_has_the_line_at_which_it_did() -> None:
+    lost = "Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost."
+    lines = ["index, utilization.gpu [%]", "0, 5 %", "", lost, "0, 6 %", lost]
+    records = [at(n, line=line) for n, line in enumerate(lines)]
+    parsed = parse_printed(numbered(records), 1.0, reading("nvidia_smi")).parsed
+    assert [tuple(one) for one in parsed.skipped] == [(4, f"the tool said: {lost}")]
+
+
+def test_pages_of_a_declared_table_whose_cells_move_or_change_their_unit() -> None:
+    columns = [
+        {"column": "Temp", "metric": "gpu_temp", "unit": "celsius"},
+        {"column": "Power", "metric": "gpu_power", "unit": "watts"},
+        {"column": "Mem", "metric": "gpu_mem_used", "unit": "bytes", "scale": 2**30},
+    ]
+    table = CollectorTable.model_validate({"entity": "gpu{GPU}", "columns": columns})
+    heading = "GPU  Temp  Power  Mem\n"
+    rows = ["0    50 C  300 W  79.5 GiB", "0          300W  900 MiB", "0    51 C  300 W  900 MiB"]
+    records = [at(n, text=f"{heading}{row}\n") for n, row in enumerate(rows)]
+    own = declared_collector("own-smi", table).reading
+    found = parse_pages(numbered(records), 1.0, own).parsed
+    values = {one.metric: one.value.tolist() for one in found.series}
+    assert values["gpu_temp"] == [50, 51]
+    assert values["gpu_power"] == [300, 300]
+    assert values["gpu_mem_used"] == [79.5 * 2**30]
+    assert [one.reason for one in found.skipped] == [
+        "cells that do not stand under their headings",
+        "Mem in MiB, in GiB before",
+    ]

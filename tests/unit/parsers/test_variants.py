@@ -296,6 +296,7 @@ def test_histograms_that_are_not_whole_have_no_quantiles() -> None:
     assert whole["mean"] == 2 and whole["quantiles"]["p50"] == {"above": 1, "at_most": None}
     assert read(rows[:1])["quantiles"] is None and read(rows[:3])["mean"] is None
     assert read([rows[0], 'h_bucket{le="+Inf"} 0', *rows[2:]])["quantiles"] is None
+    assert read([*rows[:3], "h_count 100"])["quantiles"] is None
     empty = read(['h_bucket{le="+Inf"} 0', "h_sum 0", "h_count 0"])
     assert empty["mean"] is None and empty["quantiles"] is None
     # Of two scrapes the last one counts.

@@ -527,6 +527,8 @@ def test_a_missing_or_damaged_file_is_a_line_not_a_crash(copy, name, damage):
     if path.suffix == ".json" and damage != "gone":
         assert name in html.text
         assert ("damaged" if damage == "cut" else "schema 99") in html.text
+    if path.suffix == ".parquet":
+        assert f"{name} is {'missing' if damage == 'gone' else 'damaged'}" in html.text
     if name.startswith(("run_manifest", "server/baseline")):
         assert f"{name}: {path.name}" in html.text
 

@@ -67,7 +67,7 @@ def test_a_sample_between_two_segments_belongs_to_neither():
     ]
 
 
-def test_coverage_counts_samples_inside():
+def test_regular_samples_cover_all():
     row = covered([t * S for t in range(8, 23)])
     assert (row.samples, row.expected, row.coverage, row.too_short) == (11, 10.0, 1.0, False)
     assert (row.largest_gap_s, row.gaps) == (1.0, [])
@@ -75,13 +75,34 @@ def test_coverage_counts_samples_inside():
 
 def test_a_hole_shows_in_coverage_and_gap():
     row = covered([t * S for t in (10, 11, 12, 18, 19, 20)])
-    assert (row.samples, row.coverage, row.largest_gap_s) == (6, 0.6, 6.0)
+    assert (row.samples, row.coverage, row.largest_gap_s) == (6, 0.55, 6.0)
     assert row.gaps == [Gap(12 * S, 18 * S)]
 
 
 def test_three_intervals_are_no_gap_and_a_little_more_is_one():
     assert covered([t * S for t in (10, 13, 16, 19, 20)]).gaps == []
     assert covered([10 * S, 13 * S, 16 * S + 1, 19 * S]).gaps == [Gap(13 * S, 16 * S + 1)]
+
+
+def test_samples_of_one_moment_speak_for_it_once():
+    row = covered([19 * S + n for n in range(60)])
+    assert (row.samples, row.coverage) == (60, pytest.approx(0.15))
+
+
+def test_twice_as_many_samples_in_half_of_the_time_cover_half():
+    row = covered([10 * S + n * S // 2 for n in range(11)])
+    assert (row.samples, row.coverage) == (11, 0.575)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.2, 0.5])
+def test_late_samples_are_no_gap(late_s):
+    times = [round((10.5 + n + late_s * (n % 2)) * S) for n in range(10)]
+    assert covered(times).coverage > 0.95
+
+
+@given(st.lists(st.integers(10 * S, 20 * S), min_size=1), st.lists(st.integers(10 * S, 20 * S)))
+def test_more_samples_never_cover_less(times, more):
+    assert 0 < covered(times).coverage <= covered(times + more).coverage <= 1
 
 
 def test_what_lies_at_the_edges_of_a_segment_is_a_gap_too():

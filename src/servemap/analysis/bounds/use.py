@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -11,7 +12,7 @@ from servemap.analysis.bounds.frozen_limits import Limit, frozen_limit
 from servemap.analysis.bounds.known import table
 from servemap.analysis.netdevs import plain_rails
 from servemap.analysis.repeats import Repeat
-from servemap.analysis.stats import distribution
+from servemap.analysis.stats import distribution, mean_over
 from servemap.analysis.store import read_table
 from servemap.parsers.values import mapping
 
@@ -52,7 +53,7 @@ def use_rows(
                 if not _has_limit(resource, entity, rails.get(node, ()), own):
                     continue
                 key = (segment, node, collector, entity, resource.get("limit", ""))
-                limit = _sampled(resource, series.get(key, []))
+                limit = _sampled(resource, series[key].value if key in series else [])
                 if limit is None:
                     limit = frozen(resource["frozen"], node, entity)
                 place = {"segment": segment, "node": node, "entity": entity}
@@ -87,11 +88,18 @@ def link_states() -> set[str]:
     return {one["resource"] for one in table("use")["resources"] if one.get("link")}
 
 
-def _series(repeat: Repeat) -> dict[Series, list[float]]:
+class _Values(NamedTuple):
+    """Values of a series inside a segment, and over how long each was computed (ns; 0: a gauge)."""
+
+    value: list[float]
+    lengths_ns: list[float]
+
+
+def _series(repeat: Repeat) -> dict[Series, _Values]:
     """Return the values inside the segments of the metrics that have limits, and of the limits."""
     if not repeat.metrics or repeat.attempt is None:
         return {}
-    columns = [*_KEYS, "inside", "value"]
+    columns = [*_KEYS, "inside", "value", "t_ns", "from_ns"]
     found = read_table(repeat.folder / "telemetry.parquet", repeat.attempt, columns)
     if found is None:
         return {}
@@ -99,11 +107,13 @@ def _series(repeat: Repeat) -> dict[Series, list[float]]:
     wanted = [one[key] for one in resources for key in ("metric", "limit") if key in one]
     metrics = found["metric"].cast(pa.string())
     inside = found.filter(pc.and_(found["inside"], pc.is_in(metrics, value_set=pa.array(wanted))))
-    result: dict[Series, list[float]] = {}
-    lists = [inside[name].to_pylist() for name in (*_KEYS, "value")]
-    for *key, value in zip(*lists, strict=True):
+    result: dict[Series, _Values] = {}
+    lists = [inside[name].to_pylist() for name in (*_KEYS, "value", "t_ns", "from_ns")]
+    for *key, value, t_ns, from_ns in zip(*lists, strict=True):
         segment, node, collector, entity, metric = key
-        result.setdefault((segment, node, collector, entity, metric), []).append(value)
+        own = result.setdefault((segment, node, collector, entity, metric), _Values([], []))
+        own.value.append(value)
+        own.lengths_ns.append(0.0 if from_ns is None else float(t_ns - from_ns))
     return result
 
 
@@ -127,9 +137,10 @@ def _has_limit(resource: Row, entity: str, rails: Iterable[str], facts: Row) -> 
     return mapping(interfaces.get(entity)).get("bus_address") is not None
 
 
-def _row(repeat: Repeat, place: Row, resource: Row, values: list[float], limit: Limit) -> Row:
-    figures = distribution(values) or {}
+def _row(repeat: Repeat, place: Row, resource: Row, values: _Values, limit: Limit) -> Row:
+    figures = distribution(values.value) or {}
     points = {name: figures.get(name) for name in ("n", "mean", "p95", "max")}
+    points["mean"] = mean_over(np.array(values.value), np.array(values.lengths_ns))
     shares = {
         f"{name}_share": None if limit.value is None or value is None else value / limit.value
         for name, value in points.items()

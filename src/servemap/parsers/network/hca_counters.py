@@ -16,6 +16,26 @@ _PORT = re.compile(r"ports/(\d{1,4})/(?:(counters|counters_ext|hw_counters)/)?([
 # Documentation/ABI/stable/sysfs-class-infiniband of Linux: these count words of four bytes.
 _WORDS = ("port_xmit_data", "port_rcv_data", "port_xmit_data_64", "port_rcv_data_64")
 _WORD_BYTES = 4
+# In bits, as PORT_PMA_ATTR in drivers/infiniband/core/sysfs.c of Linux. These counters "clamp at a
+# count of all ones": https://blogtechexpert.com/view/book/EB0321117654_345.html
+_WIDTHS = {
+    **dict.fromkeys(("local_link_integrity_errors", "excessive_buffer_overrun_errors"), 4),
+    **dict.fromkeys(("link_error_recovery", "link_downed"), 8),
+    **dict.fromkeys(("port_xmit_constraint_errors", "port_rcv_constraint_errors"), 8),
+    **dict.fromkeys(("symbol_error", "port_rcv_errors", "port_rcv_remote_physical_errors"), 16),
+    **dict.fromkeys(("port_rcv_switch_relay_errors", "port_xmit_discards", "VL15_dropped"), 16),
+    **dict.fromkeys(("port_xmit_data", "port_rcv_data", "port_xmit_packets"), 32),
+    **dict.fromkeys(("port_rcv_packets", "port_xmit_wait"), 32),
+}
+
+
+def may_grow(name: str, value: int | None) -> bool:
+    """Return whether a counter of a port's `counters` is below the value where it stops."""
+    word = _WORD_BYTES if name.endswith("_bytes") else 1
+    width = _WIDTHS.get(name.replace("_bytes", "_data"))
+    return width is None or value != (2**width - 1) * word
+
+
 # A setting among the counters: how long a counter may be stale.
 _SETTINGS = {"lifespan": "lifespan_ms"}
 _STATE = re.compile(r"\d{1,2}: (\w{1,40})")

@@ -232,12 +232,13 @@ def read_kineto(path: Path) -> Trace:
     info = head.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     host = head.get("host_name")
+    rank, world_size = _place(_whole(info.get("rank")), _whole(info.get("world_size")))
     return Trace(
         path=path,
         format="kineto",
         events=table,
-        rank=_whole(info.get("rank")),
-        world_size=_whole(info.get("world_size")),
+        rank=rank,
+        world_size=world_size,
         host=writable(host) if isinstance(host, str) else None,
         devices=_devices(head.get("deviceProperties")),
         base_ns=_base(head.get("baseTimeNanoseconds"), table),
@@ -270,6 +271,15 @@ def _lost(pieces: TextPieces, reader: EventReader) -> str:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _place(rank: int | None, world_size: int | None) -> tuple[int | None, int | None]:
+    """Return a rank and how many there are, each None where the two cannot be so."""
+    if world_size is not None and world_size < 1:
+        return None, None
+    if rank is not None and not 0 <= rank < (rank + 1 if world_size is None else world_size):
+        return None, world_size
+    return rank, world_size
 
 
 def _base(value: Any, table: EventTable) -> int | None:

@@ -61,10 +61,17 @@ class _Reader:
         self.sizes: dict[int, int] = {}
         self.columns_taken = [GrowingColumn(kind) for kind in COLUMN_TYPES]
         self.skipped: Counter[str] = Counter()
+        # nsys writes tables only, and what a view yields need not end.
+        self.tables = {
+            name
+            for (name,) in database.execute("select name from sqlite_master where type = 'table'")
+        }
         self.strings = dict(self.rows("StringIds", ["id", "value"]))
         self.copy_names = dict(self.rows("ENUM_CUDA_MEMCPY_OPER", ["id", "label"]))
 
     def columns(self, table: str) -> set[str]:
+        if table not in self.tables:
+            return set()
         return {row[1] for row in self.database.execute(f'pragma table_info("{table}")')}
 
     def rows(self, table: str, wanted: list[str]) -> Iterator[tuple[Any, ...]]:

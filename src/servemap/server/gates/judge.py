@@ -224,7 +224,7 @@ def _check(holders: Holders, problems: list[str], remedy: str, *, cards: bool) -
         named = problems[:MAX_NAMED] + ([f"and {more} more"] if more > 0 else [])
         return Check("clean_node", False, "; ".join(named + seen), remedy)
     failed = [f"{tool} failed: {shorten(why)}" for tool, why in holders.failed.items()]
-    evidence = "; ".join([_say_cards(holders.cards), *failed, *seen])
+    evidence = "; ".join([_say_cards(holders.cards, bool(failed)), *failed, *seen])
     if any(cards or tool in CONTAINER_TOOLS for tool in holders.failed):
         return Check("clean_node", None, evidence, "make that tool work for this user on the node")
     return Check("clean_node", True, evidence)
@@ -263,7 +263,9 @@ def _suspects(holders: Holders, boots: Mapping[int, str]) -> list[str]:
     ]
 
 
-def _say_cards(cards: list[Card]) -> str:
+def _say_cards(cards: list[Card], failed: bool) -> str:
+    if not cards and failed:
+        return "nothing of ours is left; whether there are accelerators is not known"
     if not cards:
         return "nothing of ours is left; there are no accelerators that could be held"
     held = ", ".join(

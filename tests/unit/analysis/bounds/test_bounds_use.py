@@ -12,11 +12,18 @@ from servemap.analysis.repeats import read_repeat
 from servemap.report.render import render
 
 PLAN = {"variant": "baseline", "case": "decode_c2", "repeat": 1, "compared_with": []}
+S = 10**9
 RATE = {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}
 
 
 def facts(**port: str) -> dict:
     return {"head": {"nics": {"rdma": {"mlx5_0": {"ports": {"1": {**RATE, **port}}}}}}}
+
+
+def _of(value) -> dict:
+    """A sample of a gauge, or of a rate by begin, end (ns) and value."""
+    begin, end, amount = value if isinstance(value, tuple) else (None, 0, value)
+    return {"from_ns": begin, "t_ns": end, "value": amount}
 
 
 def measured(run, series: dict[tuple[str, str], list[float]], inside: bool = True):
@@ -29,7 +36,7 @@ def measured(run, series: dict[tuple[str, str], list[float]], inside: bool = Tru
     added = [
         template
         | {"segment": "main", "node": "head", "collector": "c", "entity": entity}
-        | {"metric": metric, "unit": "u", "value": value, "inside": inside}
+        | {"metric": metric, "unit": "u", "inside": inside, **_of(value)}
         for (entity, metric), values in series.items()
         for value in values
     ]
@@ -43,6 +50,12 @@ def test_an_hca_against_the_rate_that_it_reported(tmp_path):
     assert (row["resource"], row["entity"], row["n"]) == ("HCA sent", "mlx5_0:1", 2)
     assert (row["limit"], row["limit_source"]) == (50e9, "hca_line_rate")
     assert (row["mean_share"], row["max_share"]) == (0.4, 0.6)
+
+
+def test_the_mean_share_of_a_rate_is_over_time(tmp_path):
+    rates = {("mlx5_0:1", "hca_tx"): [(0, S, 0.0), (S, 10 * S, 50e9)]}
+    (row,) = use_rows([measured(tmp_path / "run", rates)], facts())
+    assert (row["n"], row["mean"], row["mean_share"]) == (2, 45e9, 0.9)
 
 
 def test_an_hca_against_its_frozen_rate(tmp_path):

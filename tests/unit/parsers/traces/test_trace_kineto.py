@@ -424,3 +424,21 @@ def test_recorded_traces_say_what_is_missing() -> None:
         read_traces(corpus / "kineto_traces/014_derived_two_ranks_same_pid.json")[0]
     with pytest.raises(ParseError, match="no trace"):
         read_traces(corpus / "kineto_traces/016_nccl_profiler_plugin_trace.jsonl")[0]
+
+
+@pytest.mark.parametrize(
+    ("info", "place"),
+    [
+        ({"rank": 1, "world_size": 2}, (1, 2)),
+        ({"rank": 3}, (3, None)),
+        ({"rank": -1, "world_size": 0}, (None, None)),
+        ({"rank": -1}, (None, None)),
+        ({"rank": 8, "world_size": 8}, (None, 8)),
+        ({"rank": True, "world_size": "8"}, (None, None)),
+    ],
+)
+def test_a_rank_is_one_of_those_that_there_are(info: Any, place: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [kernel("k", 1, 2)], "distributedInfo": info}))
+    trace = read_kineto(path)
+    assert (trace.rank, trace.world_size) == place

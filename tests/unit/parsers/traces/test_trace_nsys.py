@@ -180,3 +180,14 @@ def test_exports_of_two_sessions_that_lie_apart_are_no_capture(two_workers: Path
         )
     with pytest.raises(ParseError, match=r"they lie 60\.0 s apart"):
         analyse([two_workers, other])
+
+
+def test_a_view_without_an_end_is_no_table_of_events(export: Path) -> None:
+    with sqlite3.connect(export) as database:
+        database.executescript(
+            "drop table CUPTI_ACTIVITY_KIND_KERNEL; create view CUPTI_ACTIVITY_KIND_KERNEL as with"
+            " recursive c(start) as (select 1 union all select start + 1 from c)"
+            " select start, start + 1 as end, 0 as deviceId, 0 as streamId from c"
+        )
+    (trace,) = read_traces(export)
+    assert Kind.KERNEL not in trace.events.kind.tolist()

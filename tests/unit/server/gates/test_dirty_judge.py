@@ -66,6 +66,14 @@ def test_a_machine_with_nothing_says_so() -> None:
     )
 
 
+def test_no_card_is_not_said_where_the_tool_that_lists_them_failed() -> None:
+    said = "did not end within 15 s"
+    check = verdict(Holders(EMPTY, failed={"nvidia-smi": said}), accelerators=0).check
+    assert check.ok is True
+    assert "there are no accelerators" not in check.evidence
+    assert "not known" in check.evidence and said in check.evidence
+
+
 def test_idle_cards_are_clean_at_the_limit_and_dirty_above() -> None:
     at_limit = verdict(Holders(EMPTY, nvidia(IDLE, 0)), accelerators=2).check
     assert at_limit.ok is True
