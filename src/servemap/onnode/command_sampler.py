@@ -107,7 +107,7 @@ class CommandSampler:
         """Nothing is left open between calls."""
 
     def _limit_s(self) -> float:
-        """Return in how many seconds the next answer has to come; 0 or less where it is too late."""
+        """Return how many seconds the next answer may take; 0 or less where it is too late."""
         if not self._stop.is_set():
             return ANSWER_S
         now_s = time.monotonic()
