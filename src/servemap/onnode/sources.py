@@ -71,6 +71,7 @@ class HttpSource:
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=HTTP_TIMEOUT_S)
         self._path = (parts.path or "/") + ("?" + parts.query if parts.query else "")
+        self._socket: Optional[socket.socket] = None
         self._late = False
 
     def sample(self) -> Dict[str, Any]:
@@ -103,11 +104,10 @@ class HttpSource:
 
     def _hang_up(self) -> None:
         self._late = True
-        waiting = self._connection.sock
-        if waiting is not None:
+        if self._socket is not None:
             with suppress(OSError):
                 # An SSL socket's own method also drops state that the other thread uses.
-                socket.socket.shutdown(waiting, socket.SHUT_RDWR)
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _fetch(self) -> str:
         reused = self._connection.sock is not None
@@ -121,6 +121,12 @@ class HttpSource:
             return self._request()
 
     def _request(self) -> str:
+        if self._connection.sock is None:
+            self._connection.connect()
+            # The connection lets go of the socket of a page that ends with it.
+            self._socket = self._connection.sock
+        if self._late:
+            raise http.client.HTTPException("no connection in time")
         self._connection.request("GET", self._path, headers=HEADERS)
         response = self._connection.getresponse()
         untold = response.length is None and not response.chunked
@@ -130,7 +136,7 @@ class HttpSource:
         if len(body) > MAX_PAGE_BYTES:
             raise http.client.HTTPException("a page of more than %d bytes" % MAX_PAGE_BYTES)
         # read() of a limited size takes the end of the connection for that of the page.
-        if self._late or response.length or (untold and not body.endswith(b"\n")):
+        if response.length or self._late or (untold and not body.endswith(b"\n")):
             raise http.client.HTTPException("the page ends before its end")
         return body.decode("utf-8", "replace")
 

@@ -100,7 +100,8 @@ def test_the_end_of_a_command_is_noticed_though_a_child_holds_its_pipe(
     (event,) = wait_for(lambda: collecting.lines("collect.events.jsonl"), "an event")
     assert event["event"] == "exited"
     assert "ended early with status 0 after 1 lines: child" in event["error"]
-    assert gone(int(collecting.lines("t.jsonl")[0]["line"].split()[1]))
+    child = int(collecting.lines("t.jsonl")[0]["line"].split()[1])
+    wait_for(lambda: gone(child), "the end of its child")
     assert collecting.stop()["t"]["status"] == "failed"
 
 
@@ -225,7 +226,7 @@ def test_a_line_without_an_end_is_no_line(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_look_at_a_tool_ends_with_the_tool(tmp_path: Path) -> None:
     record = probe.run_tool(leaving(tmp_path, "out", "held", "ends"), timeout_s=WAIT_S)
     assert record["code"] == 0
-    assert gone(int(record["stdout"].split()[1]))
+    wait_for(lambda: gone(int(record["stdout"].split()[1])), "the end of its child")
 
 
 FAILING = """
