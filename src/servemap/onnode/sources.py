@@ -18,7 +18,7 @@ MORE_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/rocm/bin", "/usr/
 HTTP_TIMEOUT_S = 5.0
 MAX_PAGE_BYTES = 32 << 20
 MAX_LINE_BYTES = 1 << 20
-# Pages and lines of the largest nodes are below 1 MB/s at the shortest interval.
+# A page of 100 kB ten times a second is 1 MB/s; what floods prints a hundred times that.
 BURST_BYTES = 32 << 20
 BYTES_PER_S = 4 << 20
 # What a program that only replays recorded output has near its beginning (see docs/collectors.md).
