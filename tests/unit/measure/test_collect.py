@@ -269,6 +269,7 @@ def test_a_campaign_declares_a_collector_of_its_own(tmp_path: Path) -> None:
         ({"proc": {"path": "/x"}}, "follows no log", "collectors.proc.path"),
         ({"engine_log": {}}, "nothing to read of this engine", "collectors.engine_log"),
         ({"my": {"argv": [], "table": TABLE}}, "at least 1", "collectors.my.argv"),
+        ({"my": {"argv": [" "], "table": TABLE}}, "first word is blank", "collectors.my.argv"),
         (
             {"my": {**OWN, "table": {**TABLE, "entity": "gpu"}}},
             "does not name one column in braces",
