@@ -116,7 +116,7 @@ class Collector:
             log = LogSource(self._spec["path"], self._spec["keep"], self._stop)
             self.sampled.set()
             for record in log.lines():
-                self._budget.spend(self._keep(sink, record))
+                self._keep(sink, record)
         elif kind == "http":
             http = HttpSource(self._spec["url"])
             self._poll(sink, lambda: [http.sample()], http.close)
@@ -153,7 +153,7 @@ class Collector:
                 stopping = self._stop.is_set()
                 records = list(sample())
                 for record in records:
-                    self._budget.spend(self._keep(sink, record))
+                    self._keep(sink, record)
                 if self._spec["kind"] == "poll":
                     self._note_run(records)
                 self.sampled.set()
@@ -217,14 +217,13 @@ class Collector:
         self._fail(source.ending())
         return True
 
-    def _keep(self, sink: Sink, record: Dict[str, Any]) -> int:
-        size = sink.write(record)
+    def _keep(self, sink: Sink, record: Dict[str, Any]) -> None:
+        self._budget.spend(sink.write(record))
         if "error" in record:
             self.record["errors"] += 1
             self.record["error"] = record["error"]
         else:
             self.record["samples"] += 1
-        return size
 
     def _fail(self, error: str) -> None:
         self.record["status"] = "failed"

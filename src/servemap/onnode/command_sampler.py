@@ -13,7 +13,7 @@ from .sources import AbsentError
 from .tool import run
 
 ANSWER_S = 5.0
-MAX_TEXT_BYTES = 16 << 20
+MAX_TEXT_BYTES = 8 << 20
 PIDS = "{pids}"
 PID = "{pid}"
 EACH = "{each}"

@@ -16,10 +16,10 @@ from .tool import Ends, Tool
 # Of Debian's users, ROCm's and Iluvatar's packages.
 MORE_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/rocm/bin", "/usr/local/corex/bin")
 HTTP_TIMEOUT_S = 5.0
-MAX_PAGE_BYTES = 32 << 20
+MAX_PAGE_BYTES = 8 << 20
 MAX_LINE_BYTES = 1 << 20
 # A page of 100 kB ten times a second is 1 MB/s; what floods prints a hundred times that.
-BURST_BYTES = 32 << 20
+BURST_BYTES = 16 << 20
 BYTES_PER_S = 4 << 20
 # What a program that only replays recorded output has near its beginning (see docs/collectors.md).
 SIMULATED = b"servemap: simulated"
