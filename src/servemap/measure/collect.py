@@ -255,7 +255,7 @@ def stop_collectors(node: Node, process: ProcessId) -> None:
 def ended_early(
     node: Node, raw: str, process: ProcessId, required: list[str], patience: Patience
 ) -> dict[str, str]:
-    """Return {NODE/NAME: reason} of the required collectors of a node that ended by themselves.
+    """Return {NODE/NAME: reason} of the required collectors of a node that ended or go on failing.
 
     Empty where the node cannot be asked now. `raw` is the load's raw folder on that node.
     """
@@ -264,7 +264,7 @@ def ended_early(
     ends = {
         str(line.value.get("collector")): text(line.value.get("error")) or "no reason given"
         for line in parse_jsonl((said or "").encode()).lines
-        if line.value.get("event") == "exited"
+        if line.value.get("event") in ("exited", "failing")
     }
     found = {f"{node.name}/{name}": ends[name] for name in required if name in ends}
     if not found and patience.ask(node, lambda: node.alive(process)) is False:

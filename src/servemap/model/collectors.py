@@ -61,14 +61,22 @@ class CollectorTable(Model):
         return before, heading, after
 
 
+def _names_a_program(argv: list[str]) -> list[str]:
+    if not argv[0].strip():
+        raise ValueError("its first word is blank: name the program that is run")
+    return argv
+
+
 class CollectorSetting(Model):
     """How a collector of the catalogue runs in this campaign, or one of the campaign's own."""
 
     interval_s: Seconds | None = None
     required: Yes | None = None
     enabled: Yes = True
-    argv: Annotated[list[str], Field(min_length=1)] | None = Field(
-        None, description="Command of a collector of the campaign's own, run for each sample."
+    argv: Annotated[list[str], Field(min_length=1), AfterValidator(_names_a_program)] | None = (
+        Field(
+            None, description="Command of a collector of the campaign's own, run for each sample."
+        )
     )
     table: CollectorTable | None = Field(None, description="How what it prints is read.")
     path: Annotated[str, Field(pattern="^/")] | None = Field(

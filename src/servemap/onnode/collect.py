@@ -15,11 +15,14 @@ process tree below `pids`, by commas, and `{pid}` for a word of each; a collecto
 gives way to that program.
 One whose program or files are not on the node ends as `absent`. Each writes OUT/NAME.jsonl; every
 line carries t_ns (epoch) and mono_ns. The ready file holds one instant on both clocks, from which
-the lines' times can be rebuilt after a step of the first. SIGTERM takes one last sample of the
-polled ones; OUT/collectors.json is written last.
+the lines' times can be rebuilt after a step of the first. OUT/collect.events.jsonl tells of those
+that ended by themselves (`exited`) and whose tool failed in several runs in a row (`failing`).
+SIGTERM takes one last sample of the polled ones; then all that their tools started is ended, and
+OUT/collectors.json is written last.
 """
 
 import argparse
+import ctypes
 import os
 import resource
 import select
@@ -30,14 +33,18 @@ import time
 from contextlib import suppress
 from typing import Any, Dict, List
 
+from .clock import epoch_ns
 from .collector import Collector, Sink, check_collectors
 from .files import read_spec, write_json_atomic
 from .load_clock import Anchor, take_anchor
+from .reaping import stop_all
+from .supervise import PR_SET_CHILD_SUBREAPER
 from .watched import Watched
 
 SPEC_KEYS = {"out": str, "node": str, "ready_file": str, "collectors": list}
-# A collector that does not end in this time after a stop is recorded as failed.
-STOP_S = 15.0
+# A collector that does not end in this time after a stop is recorded as failed. What any of them
+# left is ended after that, in AFTER_KILL_S at most.
+STOP_S = 12.0
 
 
 def catch_stop() -> int:
@@ -57,6 +64,7 @@ def watch(collectors: List[Collector], spec: Dict[str, Any], told: int, anchor: 
     server = Watched(**spec.get("server", {"pids": [], "gone_s": 0.0}))
     events = Sink(os.path.join(spec["out"], "collect.events.jsonl"))
     reported = set()
+    failing = set()
     ready = False
     while True:
         if not ready and all(collector.sampled.is_set() for collector in collectors):
@@ -68,14 +76,10 @@ def watch(collectors: List[Collector], spec: Dict[str, Any], told: int, anchor: 
         for collector in collectors:
             if not collector.thread.is_alive() and collector.name not in reported:
                 reported.add(collector.name)
-                events.write(
-                    {
-                        "t_ns": collector.record["ended_ns"],
-                        "collector": collector.name,
-                        "event": "exited",
-                        "error": collector.record["error"],
-                    }
-                )
+                tell(events, collector.record["ended_ns"], collector, "exited")
+            elif collector.failing is not None and collector.name not in failing:
+                failing.add(collector.name)
+                tell(events, epoch_ns(), collector, "failing")
         if time.monotonic() > deadline_s or server.gone():
             break
         if "renew" in spec:
@@ -85,6 +89,12 @@ def watch(collectors: List[Collector], spec: Dict[str, Any], told: int, anchor: 
         if select.select([told], [], [], 0.5 if ready else 0.02)[0]:
             break
     events.close()
+
+
+def tell(events: Sink, t_ns: int, collector: Collector, event: str) -> None:
+    """Write down that a collector ended by itself, or that its tool goes on failing."""
+    error = collector.record["error"] if event == "exited" else collector.failing
+    events.write({"t_ns": t_ns, "collector": collector.name, "event": event, "error": error})
 
 
 def renew(path: str) -> None:
@@ -122,6 +132,8 @@ def collect(spec: Dict[str, Any]) -> int:
     started_s, started_cpu_s = time.monotonic(), cpu_s()
     anchor = take_anchor()
     told = catch_stop()
+    # What a tool left behind becomes our child, whatever session it moved to.
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.makedirs(spec["out"], exist_ok=True)
     stop = threading.Event()
     collectors = [Collector(one, spec["out"], stop) for one in spec["collectors"]]
@@ -136,6 +148,7 @@ def collect(spec: Dict[str, Any]) -> int:
             collector.thread.join(max(0.0, deadline_s - time.monotonic()))
             if collector.thread.is_alive():
                 collector.record.update(status="failed", error="did not end when told to stop")
+        stop_all(os.getpid(), 0.0)
         path = os.path.join(spec["out"], "collectors.json")
         used_s, wall_s = cpu_s() - started_cpu_s, time.monotonic() - started_s
         step_ns = take_anchor().epoch_ns - anchor.epoch_ns

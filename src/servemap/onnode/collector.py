@@ -4,14 +4,23 @@ import json
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, List
+from contextlib import closing
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from .clock import epoch_ns
 from .command_sampler import CommandSampler, with_pids
 from .file_sampler import FileSampler
 from .log_source import LogSource
 from .proc_sampler import ProcSampler
-from .sources import AbsentError, CommandSource, HttpSource, find_program, is_simulated
+from .sources import (
+    AbsentError,
+    Budget,
+    CommandSource,
+    HttpSource,
+    TooMuchError,
+    find_program,
+    is_simulated,
+)
 
 KIND_KEYS = {
     "proc": ("root_pids", "interval_s"),
@@ -23,6 +32,8 @@ KIND_KEYS = {
 }
 # A load waits so long at most for the first line of a command, or its first answer.
 FIRST_LINE_S = 3.0
+# One run of a tool may fail for a reason that passes.
+FAILING_RUNS = 3
 
 
 class Sink:
@@ -31,10 +42,12 @@ class Sink:
     def __init__(self, path: str) -> None:
         self._handle = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for life
 
-    def write(self, record: Dict[str, Any]) -> None:
-        """Append one record; OSError when the disk is full."""
-        self._handle.write(json.dumps(record, separators=(",", ":")) + "\n")
+    def write(self, record: Dict[str, Any]) -> int:
+        """Append one record and return its length; OSError when the disk is full."""
+        line = json.dumps(record, separators=(",", ":")) + "\n"
+        self._handle.write(line)
         self._handle.flush()
+        return len(line)
 
     def close(self) -> None:
         """Close the file."""
@@ -50,6 +63,10 @@ class Collector:
         self._out = out
         self._stop = stop
         self.sampled = threading.Event()
+        # What a tool says whose last runs all failed; None while it answers.
+        self.failing: Optional[str] = None
+        self._failed_runs = 0
+        self._budget = Budget()
         self.record: Dict[str, Any] = {
             "status": "ok",
             "samples": 0,
@@ -75,6 +92,8 @@ class Collector:
                 waiting.cancel()
         except AbsentError as error:
             self.record.update(status="absent", error=str(error))
+        except TooMuchError as error:
+            self._fail(str(error))
         except Exception as error:  # noqa: BLE001 - one collector must not end the others
             self._fail("%s: %s" % (type(error).__name__, error))
         # A server may well write nothing of the kind for a while.
@@ -82,6 +101,8 @@ class Collector:
         if self.record["status"] == "ok" and silent:
             self.record["status"] = "failed"
             self.record["error"] = self.record["error"] or "no sample was taken"
+        elif self.record["status"] == "ok" and self.failing is not None:
+            self._fail(self.failing)
         elif self.record["status"] == "ok":
             self.record["error"] = None
         self.record["ended_ns"] = epoch_ns()
@@ -110,6 +131,7 @@ class Collector:
                 [self.record["program"], *argv[1:]],
                 self._spec.get("each"),
                 self._spec.get("keep", []),
+                self._stop,
                 self._spec.get("any_status", False),
             )
             self._poll(sink, asked.sample, asked.close)
@@ -129,8 +151,11 @@ class Collector:
             stopping = False
             while not stopping:
                 stopping = self._stop.is_set()
-                for record in sample():
+                records = list(sample())
+                for record in records:
                     self._keep(sink, record)
+                if self._spec["kind"] == "poll":
+                    self._note_run(records)
                 self.sampled.set()
                 # Ticks stay on the grid of the first one; those that a slow sample missed are lost.
                 late_s = time.monotonic() - due_s
@@ -139,6 +164,15 @@ class Collector:
                     self._stop.wait(due_s - time.monotonic())
         finally:
             close()
+
+    def _note_run(self, records: List[Dict[str, Any]]) -> None:
+        failed = [record["error"] for record in records if "error" in record]
+        if len(failed) < len(records) or not records:
+            self._failed_runs, self.failing = 0, None
+            return
+        self._failed_runs += 1
+        if self._failed_runs >= FAILING_RUNS:
+            self.failing = "the last %d runs failed: %s" % (self._failed_runs, failed[-1])
 
     def _follow(self, sink: Sink) -> None:
         self._refuse_twin()
@@ -171,10 +205,11 @@ class Collector:
             os.path.join(self._out, self.name + ".stderr.log"),
             self._stop,
         )
-        for record in source.lines():
-            self._keep(sink, record)
-            if source.count > 1 or last:
-                self.sampled.set()
+        with closing(source.lines()) as lines:
+            for record in lines:
+                self._keep(sink, record)
+                if source.count > 1 or last:
+                    self.sampled.set()
         if self._stop.is_set():
             return True
         if not last and source.count <= 1:
@@ -183,7 +218,7 @@ class Collector:
         return True
 
     def _keep(self, sink: Sink, record: Dict[str, Any]) -> None:
-        sink.write(record)
+        self._budget.spend(sink.write(record))
         if "error" in record:
             self.record["errors"] += 1
             self.record["error"] = record["error"]

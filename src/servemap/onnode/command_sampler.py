@@ -2,18 +2,18 @@
 
 import glob
 import os
-import signal
-import subprocess
+import threading
 import time
 from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
-from .clock import epoch_ns
+from .clock import answered, epoch_ns
 from .proc_sampler import tree
-from .sources import AbsentError, tool_environment
+from .sources import AbsentError
+from .tool import run
 
 ANSWER_S = 5.0
-MAX_TEXT_BYTES = 16 << 20
+MAX_TEXT_BYTES = 8 << 20
 PIDS = "{pids}"
 PID = "{pid}"
 EACH = "{each}"
@@ -55,18 +55,26 @@ class CommandSampler:
     """Runs a command once per call of `sample`, or once for each thing that it is asked about."""
 
     def __init__(
-        self, argv: List[str], each: Optional[str], keep: List[str], any_status: bool = False
+        self,
+        argv: List[str],
+        each: Optional[str],
+        keep: List[str],
+        stop: threading.Event,
+        any_status: bool = False,
     ) -> None:
         """Args:
             argv: the command; `{each}` in it is replaced.
             each: `interfaces` for one call per network interface, None for one call.
             keep: a line is kept that has one of these words in it; every line if empty.
+            stop: once it is set, all that is asked takes ANSWER_S together.
             any_status: whether what it printed is taken though it ended with another status than 0.
 
         AbsentError where there is nothing to ask about.
         """
         self._argv = argv
         self._keep = keep
+        self._stop = stop
+        self._stop_by_s: Optional[float] = None
         self._any_status = any_status
         self._things: List[Optional[str]] = [None]
         if each == INTERFACES:
@@ -78,11 +86,16 @@ class CommandSampler:
     def sample(self) -> List[Dict[str, Any]]:
         """Return a record of each call: `{"t_ns", "mono_ns", "ms", "text"}` and `of` what it is.
 
-        `error` stands in place of `ms` and `text` where the command failed. A thing of which the
-        first call says nothing is not asked again; AbsentError where that is true of all.
+        The time is the middle of question and answer (see `answered`). `error` stands in place of
+        `ms` and `text` where the command failed. A thing of which the first call says nothing is
+        not asked again; AbsentError where that is true of all.
         """
-        records = [self._ask(thing) for thing in self._things]
-        if self._first and self._things != [None]:
+        records = []
+        for thing in self._things:
+            limit_s = self._limit_s()
+            if limit_s > 0:
+                records.append(self._ask(thing, limit_s))
+        if self._first and self._things != [None] and records:
             told = [record for record in records if "error" not in record]
             if not told:
                 raise AbsentError(str(records[0]["error"]))
@@ -93,37 +106,34 @@ class CommandSampler:
     def close(self) -> None:
         """Nothing is left open between calls."""
 
-    def _ask(self, thing: Optional[str]) -> Dict[str, Any]:
+    def _limit_s(self) -> float:
+        """Return how many seconds the next answer may take; 0 or less where it is too late."""
+        if not self._stop.is_set():
+            return ANSWER_S
+        now_s = time.monotonic()
+        if self._stop_by_s is None:
+            self._stop_by_s = now_s + ANSWER_S
+        return self._stop_by_s - now_s
+
+    def _ask(self, thing: Optional[str], limit_s: float) -> Dict[str, Any]:
         argv = [word.replace(EACH, thing or "") for word in self._argv]
         record: Dict[str, Any] = {"t_ns": epoch_ns(), "mono_ns": time.monotonic_ns()}
         if thing is not None:
             record["of"] = thing
-        process = subprocess.Popen(
-            argv,
-            env=tool_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            out, err = process.communicate(timeout=ANSWER_S)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            record["error"] = "%s gave no answer in %g s" % (argv[0], ANSWER_S)
+        said = run(argv, limit_s, MAX_TEXT_BYTES)
+        if said.code is None:
+            record["error"] = "%s gave no answer in %.3g s" % (argv[0], limit_s)
+            if said.too_much:
+                record["error"] = "%s printed more than %d bytes" % (argv[0], MAX_TEXT_BYTES)
             return record
-        failed = process.returncode != 0 and not (self._any_status and out.strip())
-        if failed or len(out) > MAX_TEXT_BYTES:
-            said = (err or out).decode("utf-8", "replace").strip().splitlines()
-            last = said[-1][:300] if said else "nothing"
-            if len(out) > MAX_TEXT_BYTES:
-                last = "more than %d bytes" % MAX_TEXT_BYTES
-            record["error"] = "status %d: %s" % (process.returncode, last)
+        out = said.out.decode("utf-8", "replace")
+        if said.code != 0 and not (self._any_status and out.strip()):
+            lines = (said.err or out).strip().splitlines()
+            last = lines[-1][:300] if lines else "nothing"
+            record["error"] = "status %d: %s" % (said.code, last)
             return record
-        record["ms"] = (time.monotonic_ns() - record["mono_ns"]) / 1e6
-        record["text"] = self._kept(out.decode("utf-8", "replace"))
+        answered(record)
+        record["text"] = self._kept(out)
         return record
 
     def _kept(self, said: str) -> str:

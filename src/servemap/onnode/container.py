@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, List, NamedTuple, Optional, Sequence, Union
 
 from .files import private
 from .ident import is_alive, read_stat
-from .probe import LEAVING, TOOL_MARK, end_marked
+from .marked import TOOL_MARK, end_marked
+from .probe import LEAVING
 
 LABEL = "servemap.boot"
 CALL_S = 30.0

@@ -2,19 +2,16 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import uuid
-from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
 from .redact import redact_text
+from .tool import run
 
 TOOL_TIMEOUT_S = 15.0
 MAX_OUTPUT_CHARS = 1 << 20
+MAX_OUTPUT_BYTES = 16 << 20
 # What it leaves in a session of its own: without root, a process that holds its namespace for ever.
 LEAVING = "podman"
-TOOL_MARK = "SERVEMAP_TOOL"
 
 
 def read_file(path: str, reasons: Optional[Dict[str, str]] = None) -> Optional[str]:
@@ -50,7 +47,7 @@ def list_folder(path: str) -> List[str]:
 def run_tool(argv: List[str], timeout_s: float = TOOL_TIMEOUT_S) -> Dict[str, Any]:
     """Run a tool with LC_ALL=C and return what it said, redacted.
 
-    What podman leaves running is ended.
+    What it leaves running is ended.
 
     Returns:
         `{"argv", "code", "stdout", "stderr"}`, or `{"argv", "error"}` where it is not there,
@@ -61,41 +58,16 @@ def run_tool(argv: List[str], timeout_s: float = TOOL_TIMEOUT_S) -> Dict[str, An
         away = "no such program: %s" if os.sep in argv[0] else "%s is not on PATH"
         record["error"] = away % argv[0]
         return record
-    mark = uuid.uuid4().hex
     try:
-        process = subprocess.Popen(
-            argv,
-            env=dict(os.environ, **{"LC_ALL": "C", TOOL_MARK: mark}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        said = run(argv, timeout_s, MAX_OUTPUT_BYTES, leaves=LEAVING in argv)
     except OSError as error:
         record["error"] = "cannot be started: %s" % error.strerror
         return record
-    try:
-        stdout, stderr = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        record["error"] = "did not end within %g s" % timeout_s
+    if said.code is None:
+        limit = "%d bytes" % MAX_OUTPUT_BYTES if said.too_much else "%g s" % timeout_s
+        record["error"] = "did not end within " + limit
         return record
-    finally:
-        if LEAVING in argv:
-            end_marked(mark)
-    record["code"] = process.returncode
-    for name, data in (("stdout", stdout), ("stderr", stderr)):
-        record[name] = redact_text(data.decode("utf-8", "replace")[:MAX_OUTPUT_CHARS])
+    record["code"] = said.code
+    record["stdout"] = redact_text(said.out.decode("utf-8", "replace")[:MAX_OUTPUT_CHARS])
+    record["stderr"] = redact_text(said.err)
     return record
-
-
-def end_marked(mark: str) -> None:
-    """Kill the processes that inherited the mark of a tool."""
-    wanted = ("%s=%s" % (TOOL_MARK, mark)).encode()
-    for name in filter(str.isdigit, list_folder("/proc")):
-        with suppress(OSError):
-            with open("/proc/%s/environ" % name, "rb") as handle:
-                marked = wanted in handle.read().split(b"\0")
-            if marked:
-                os.kill(int(name), signal.SIGKILL)

@@ -18,7 +18,8 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .container import RuntimeFailedError, end_all, find
 from .ident import Stat, all_stats, descendants, machine_boot_id, mark_of
-from .probe import TOOL_MARK, end_marked, read_file
+from .marked import TOOL_MARK, end_marked
+from .probe import read_file
 from .reaping import AFTER_KILL_S, send
 from .supervise import MARKER
 from .temporary import remove

@@ -195,6 +195,13 @@ def test_one_that_ended_early_is_seen_at_once(tmp_path: Path) -> None:
     assert early(node, tmp_path, process) == {"n1/proc": "ended early with signal 9"}
 
 
+def test_one_whose_tool_goes_on_failing_is_seen_while_it_runs(tmp_path: Path) -> None:
+    node = FakeNode()
+    process = node.new_process()
+    events(tmp_path, {"event": "failing", "collector": "proc", "error": "the last 3 runs failed"})
+    assert early(node, tmp_path, process) == {"n1/proc": "the last 3 runs failed"}
+
+
 def test_all_are_gone_with_their_process(tmp_path: Path) -> None:
     node = FakeNode()
     process = node.new_process()
@@ -262,6 +269,7 @@ def test_a_campaign_declares_a_collector_of_its_own(tmp_path: Path) -> None:
         ({"proc": {"path": "/x"}}, "follows no log", "collectors.proc.path"),
         ({"engine_log": {}}, "nothing to read of this engine", "collectors.engine_log"),
         ({"my": {"argv": [], "table": TABLE}}, "at least 1", "collectors.my.argv"),
+        ({"my": {"argv": [" "], "table": TABLE}}, "first word is blank", "collectors.my.argv"),
         (
             {"my": {**OWN, "table": {**TABLE, "entity": "gpu"}}},
             "does not name one column in braces",

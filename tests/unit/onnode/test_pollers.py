@@ -19,7 +19,7 @@ from servemap.onnode.sources import AbsentError, CommandSource, find_program
 
 
 def sampler(code: str, *more: str, each: str | None = None, keep: list[str] | None = None) -> Any:
-    return CommandSampler([sys.executable, "-c", code, *more], each, keep or [])
+    return CommandSampler([sys.executable, "-c", code, *more], each, keep or [], threading.Event())
 
 
 def test_a_command_is_asked_in_no_language(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,9 @@ def test_a_command_that_fails_says_so_and_is_asked_again() -> None:
 def test_a_status_that_says_nothing_is_passed_over() -> None:
     code = "import sys; print(sys.argv[1], end=''); sys.exit(2)"
     for said, key in (("card0", "text"), ("", "error")):
-        asked = CommandSampler([sys.executable, "-c", code, said], None, [], any_status=True)
+        asked = CommandSampler(
+            [sys.executable, "-c", code, said], None, [], threading.Event(), any_status=True
+        )
         (record,) = asked.sample()
         assert key in record
 
