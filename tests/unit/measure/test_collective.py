@@ -133,7 +133,7 @@ def test_each_value_of_the_sweep_is_a_part_of_the_record(tmp_path: Path) -> None
         (RANKS.replace('say(rank=rank, done=True)', 'say(rank=rank, error="CudaError: lost")'),
          "rank 0 on n1: CudaError: lost"),
         (RANKS.replace("for size in plan[\"sizes\"]:", "for size in plan[\"sizes\"][:1]:"),
-         "1 of 2 operations and sizes were measured"),
+         "not measured: all_reduce of 1048576 bytes"),
         (RANKS.replace("[1000 * (rank + 1)]", "[1000 * rank]"), "no times of rank 0"),
     ],
 )  # fmt: skip
