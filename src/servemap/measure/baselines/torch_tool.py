@@ -75,9 +75,14 @@ def read_torch(part: Part, ended: Mapping[str, Ended]) -> Measured:
         problems = incomplete or not_once(part, rows)
     if not problems:
         problems = [
-            f"{row['operation']} of {row['size_bytes']} bytes: {row['wrong']} values are wrong"
+            f"{row['operation']} of {row['size_bytes']} bytes: "
+            + (
+                "not all values were checked"
+                if row["wrong"] is None
+                else f"{row['wrong']} values are wrong"
+            )
             for row in rows
-            if row["wrong"]
+            if row["wrong"] != 0
         ]
     first = lines.hello.get(0, {})
     logs = {node: one.log for node, one in ended.items()}
