@@ -130,6 +130,12 @@ def _floor(
         wanted = f"busbw of {required.operation} at {required.size}"
     values = [value for part in parts for value in _values(required, part)]
     silent = [_place(part) for part in parts if not any(_values(required, part))]
+    silent += [
+        f"{_place(part)}, card {pair.get('row')} and {pair.get('column')}"
+        for part in parts
+        for pair in map(mapping, sequence(part.get("pairs")))
+        if number(pair.get("bandwidth_bytes_per_s")) is None
+    ][:1]
     if silent:
         return Check(
             "floor",

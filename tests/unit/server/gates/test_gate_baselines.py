@@ -173,6 +173,10 @@ def test_the_slowest_pair_of_cards_or_nodes_counts_where_there_is_no_operation()
     assert check.evidence == (
         "the slowest pair: 20 GB/s (n1, card 1 and 0), required: 200 GB/s or more"
     )
+    pairs[0]["bandwidth_bytes_per_s"] = None
+    unreachable = judged(copies, required={"floor_gb_s": 10})
+    assert unreachable.ok is False
+    assert unreachable.evidence == ("the slowest pair: nothing was measured on n1, card 0 and 1")
     tcp = record({"from": "n1", "to": "n2", "bandwidth_bytes_per_s": 1.2e9}, kind="tcp")
     assert judged(tcp, required={"floor_gb_s": 1.0}).ok is True
     assert "1.2 GB/s (n1 to n2)" in judged(tcp, required={"floor_gb_s": 2}).evidence
