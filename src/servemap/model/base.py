@@ -16,10 +16,11 @@ _LENGTH = re.compile(r"^(?P<number>\d{1,12}(?:\.\d{1,12})?)(?P<unit>[Kk]?)$")
 class Model(BaseModel):
     """A strict, immutable part of a campaign: an unknown key is an error, not a silence.
 
-    Every number is finite.
+    Every number is finite, and no value stands for one of another type: `true` is not 1, `"no"` is
+    not false.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
 def _check_length(value: Any) -> Any:

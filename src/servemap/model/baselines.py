@@ -135,8 +135,8 @@ class CollectiveBaseline(BaselineBase):
             raise ValueError("launch: process drives the cards of one node: give nodes: each")
         if any(not values for values in self.sweep.values()):
             raise ValueError("sweep: give at least one value of each variable")
-        once = {
-            "operations": self.operations,
+        once: dict[str, list[Any]] = {
+            "operations": [*self.operations],
             "sizes": [size_bytes(size) for size in self.sizes],
             **{f"sweep.{name}": [str(one) for one in of] for name, of in self.sweep.items()},
         }
