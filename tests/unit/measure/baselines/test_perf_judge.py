@@ -61,6 +61,11 @@ def test_a_whole_table_is_a_measurement() -> None:
     ]  # fmt: skip
 
 
+def test_iterations_are_those_that_the_program_ran() -> None:
+    found = read(table().replace("iters: 20", "iters: 3"))
+    assert {one["iterations"] for one in found.rows} == {3}
+
+
 @pytest.mark.parametrize(
     ("output", "said"),
     [
