@@ -101,7 +101,8 @@ def _case(options: dict[str, Any]) -> dict[str, Any]:
     keys = {"id": "bench", "kind": "search", "isl": 1, "osl": 1, "over": given.pop("search")}
     del given["out"]
     try:
-        case = SearchCase.model_validate({**keys, **given, "slo": _slo(given["slo"])})
+        # Words of a command line are text, also where they are numbers.
+        case = SearchCase.model_validate({**keys, **given, "slo": _slo(given["slo"])}, strict=False)
     except ValidationError as error:
         _, line, _ = say_problems(error.errors(), "search.")[0]
         raise ConfigError(_by_option(line), _WHERE, "see servemap bench --search --help") from error

@@ -53,8 +53,8 @@ class Signature(Model):
     id: Slug
     failure: FailureClass = Field(alias="class")
     role: Role
-    engines: tuple[EngineName, ...] = ()
-    patterns: tuple[Pattern, ...] = Field(min_length=1)
+    engines: tuple[EngineName, ...] = Field((), strict=False)
+    patterns: tuple[Pattern, ...] = Field(min_length=1, strict=False)
     also: Pattern | None = None
     after: Pattern | None = None
     unless_before: Pattern | None = None

@@ -1,6 +1,7 @@
 """Communication baselines of the campaign file: micro-benchmarks with no server on the cards."""
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -14,6 +15,7 @@ SIZES = tuple(str(8 << power) + "K" for power in range(7)) + tuple(
     str(1 << power) + "M" for power in range(7)
 )
 MAX_BYTES = 1 << 34
+ROUNDED_BYTES = 16
 
 _SIZE = re.compile(r"^(?P<number>[1-9]\d{0,11})(?P<unit>[KMG]?)$")
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
@@ -29,6 +31,27 @@ def size_bytes(size: str) -> int:
     if match is None:
         raise ValueError(f"{size!r} is not a size: write 8192, '8K', '64M' or '1G'")
     return int(match["number"]) << _UNITS[match["unit"]]
+
+
+def rows_of_size(
+    rows: Iterable[Mapping[str, Any]], operation: str, size: str, ranks: int
+) -> list[Mapping[str, Any]]:
+    """Return the rows of what was measured that are of an operation and a size.
+
+    Programs round a size down to whole parts of up to 16 bytes a rank (nccl-tests, src/*.cu:
+    https://github.com/NVIDIA/nccl-tests/blob/master/src/all_gather.cu); of several sizes that may
+    come from it, the largest is meant.
+    """
+    most = size_bytes(size)
+    near = [
+        (bytes_, row)
+        for row in rows
+        if row.get("operation") == operation
+        and isinstance(bytes_ := row.get("size_bytes"), int)
+        and most - ROUNDED_BYTES * max(ranks, 1) < bytes_ <= most
+    ]
+    largest = max((bytes_ for bytes_, _ in near), default=None)
+    return [row for bytes_, row in near if bytes_ == largest]
 
 
 def _check_size(value: Any) -> Any:
@@ -112,8 +135,13 @@ class CollectiveBaseline(BaselineBase):
             raise ValueError("launch: process drives the cards of one node: give nodes: each")
         if any(not values for values in self.sweep.values()):
             raise ValueError("sweep: give at least one value of each variable")
-        for name in ("operations", "sizes"):
-            if len(set(getattr(self, name))) < len(getattr(self, name)):
+        once: dict[str, list[Any]] = {
+            "operations": [*self.operations],
+            "sizes": [size_bytes(size) for size in self.sizes],
+            **{f"sweep.{name}": [str(one) for one in of] for name, of in self.sweep.items()},
+        }
+        for name, values in once.items():
+            if len(set(values)) < len(values):
                 raise ValueError(f"{name}: one stands there twice")
         return self
 

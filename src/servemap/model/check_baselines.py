@@ -1,6 +1,6 @@
 """Rules for baselines that join them with the nodes and the run."""
 
-from servemap.model.baselines import BaselineSpec, CollectiveBaseline, size_bytes
+from servemap.model.baselines import ROUNDED_BYTES, BaselineSpec, CollectiveBaseline, size_bytes
 from servemap.model.campaign import Campaign
 from servemap.model.errors import ConfigError
 from servemap.model.resolve import ranks_on
@@ -47,11 +47,33 @@ def check_baseline(campaign: Campaign, baseline: BaselineSpec) -> None:
             f"{where}.ranks_per_node",
             "give at least 2, or the node's `accelerators`, or a campaign of several nodes",
         )
-    least = sum(ranks.values()) * VALUE_BYTES
-    small = [size for size in baseline.sizes if size_bytes(size) < least]
-    if small:
-        raise ConfigError(
-            f"a message of {small[0]} bytes has no value for each of {sum(ranks.values())} ranks",
-            f"{where}.sizes",
-            f"give at least {least} bytes",
-        )
+    worlds = {*ranks.values()} if baseline.nodes == "each" else {sum(ranks.values())}
+    for world in sorted(worlds):
+        _check_sizes(baseline, world, where)
+
+
+def _check_sizes(baseline: CollectiveBaseline, ranks: int, where: str) -> None:
+    """Refuse sizes that are rounded down to nothing, or to one and the same.
+
+    torch rounds to whole values of each rank; nccl-tests to 16 bytes a rank where each rank has its
+    part (https://github.com/NVIDIA/nccl-tests/blob/master/src/all_gather.cu), which all-reduce has
+    not.
+    """
+    torch = baseline.tool == "torch"
+    parts = torch or any(operation != "all_reduce" for operation in baseline.operations)
+    least = ranks * (VALUE_BYTES if torch or not parts else ROUNDED_BYTES)
+    rounded: dict[int, int] = {}
+    for size in map(size_bytes, baseline.sizes):
+        if size < least:
+            raise ConfigError(
+                f"a message of {size} bytes has no value for each of {ranks} ranks",
+                f"{where}.sizes",
+                f"give at least {least} bytes",
+            )
+        other = rounded.setdefault(size // least if parts else size, size)
+        if other != size:
+            raise ConfigError(
+                f"{other} and {size} bytes are one size, rounded down for {ranks} ranks",
+                f"{where}.sizes",
+                f"give multiples of {least} bytes",
+            )

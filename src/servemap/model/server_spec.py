@@ -71,7 +71,9 @@ class ModelSpec(Model):
         description="Longest sequence, in tokens."
     )
     vocab: tuple[int, int] = Field(
-        (1000, 30000), description="Range of token ids that prompts are drawn from: low, high."
+        (1000, 30000),
+        strict=False,
+        description="Range of token ids that prompts are drawn from: low, high.",
     )
 
     @model_validator(mode="after")

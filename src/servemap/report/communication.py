@@ -107,12 +107,18 @@ def _pairs(
             _label(name, bool(record.get("simulated"))),
             cell(", ".join(map(str, sequence(result.get("nodes")))) or None),
             copies,
-            cell(found.pairs),
+            _measured(found.pairs, len(sequence(matrix.get("rows")))),
             *(Cell(_gb_s(rate)) for rate in (found.least, found.median, found.most)),
             _named(found.slow),
             _named(found.asymmetric),
         ]
     ]
+
+
+def _measured(pairs: int, cards: int) -> Cell:
+    """Return how many pairs have a rate, and of how many where some have none."""
+    every = cards * (cards - 1)
+    return cell(pairs) if pairs == every else Cell(f"{pairs} of {every}", tone="warn")
 
 
 def _failed(name: str, record: dict[str, Any], result: dict[str, Any]) -> list[Cell]:

@@ -18,6 +18,7 @@ from servemap.measure.baselines import attend
 from servemap.measure.progress import baseline_line
 from servemap.measure.setup import load_context
 from servemap.model.attempts import intact, read_records
+from servemap.model.baselines import CollectiveBaseline
 from servemap.server.context import Context
 from servemap.server.launch import process
 from tests.fakes import campaign
@@ -133,7 +134,7 @@ def test_each_value_of_the_sweep_is_a_part_of_the_record(tmp_path: Path) -> None
         (RANKS.replace('say(rank=rank, done=True)', 'say(rank=rank, error="CudaError: lost")'),
          "rank 0 on n1: CudaError: lost"),
         (RANKS.replace("for size in plan[\"sizes\"]:", "for size in plan[\"sizes\"][:1]:"),
-         "1 of 2 operations and sizes were measured"),
+         "not measured: all_reduce of 1048576 bytes"),
         (RANKS.replace("[1000 * (rank + 1)]", "[1000 * rank]"), "no times of rank 0"),
     ],
 )  # fmt: skip
@@ -268,6 +269,68 @@ def test_reuse_takes_the_record_of_another_run_only_where_all_is_the_same(tmp_pa
     assert "has no such record" in second("6.1")["reasons"][0]
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"accelerators": {"found": True, "tools": {}}}, "accelerators of node n1 was not told"),
+        ({"accelerators": {"error": "OSError: x"}}, "driver of node n1 was not told"),
+        ({"nics": {"interfaces": {}}}, "rdma of node n1 was not told"),
+        ({"nics": {"error": "OSError: x"}}, "nics of node n1 was not told"),
+        ({"engine_python": {}}, "libraries of node n1 was not told"),
+    ],
+)
+def test_facts_that_neither_run_was_told_are_not_the_same(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    python = interpreter(tmp_path)
+    first = context_of(python)
+    freeze(first, "6.1", **changes)
+    run(first)
+    OUTPUT.replace(first.run_dir / "baselines/coll.json")
+    second = other_run(python, reuse_from="r")
+    freeze(second, "6.1", **changes)
+    record = run_baseline(second, "coll", 1, OUTPUT)
+    assert record["status"] == "failed"
+    assert said in record["reasons"][0]
+
+
+@pytest.mark.parametrize(
+    "results",
+    [None, [], "text", [{"status": "failed", "rows": [{}]}], [{"status": "ok", "rows": []}]],
+)
+def test_a_record_without_all_its_figures_is_not_taken(tmp_path: Path, results: Any) -> None:
+    python = interpreter(tmp_path)
+    first = context_of(python)
+    freeze(first, "6.1")
+    record = run(first) | {"results": results}
+    for path in ("coll.json", "raw/coll/001/meta.json"):
+        (first.run_dir / "baselines" / path).write_text(json.dumps(record))
+    second = other_run(python, reuse_from="r")
+    freeze(second, "6.1")
+    (reason,) = run_baseline(second, "coll", 1, OUTPUT)["reasons"]
+    assert "without figures for all that it measured" in reason
+
+
+def test_a_record_that_is_not_what_was_measured_is_not_taken(tmp_path: Path) -> None:
+    python = interpreter(tmp_path)
+    first = context_of(python)
+    freeze(first, "6.1")
+    record = run(first)
+    path = first.run_dir / "baselines/coll.json"
+    second = other_run(python, reuse_from="r")
+    freeze(second, "6.1")
+    record["results"][0]["rows"][0]["busbw_bytes_per_s"] *= 2
+    path.write_text(json.dumps(record))
+    (reason,) = run_baseline(second, "coll", 1, OUTPUT)["reasons"]
+    assert "is not what its newest try in results/r/baselines/raw/coll measured" in reason
+    record["results"][0]["rows"][0]["busbw_bytes_per_s"] /= 2
+    path.write_text(json.dumps(record))
+    assert run_baseline(second, "coll", 1, OUTPUT)["status"] == "ok"
+    (first.run_dir / "baselines/raw/coll/001/raw/01-n1.log").write_text("other")
+    (reason,) = run_baseline(second, "coll", 1, OUTPUT)["reasons"]
+    assert "is not what its newest try" in reason
+
+
 def other_run(python: str, **keys: Any) -> Context:
     baseline = {
         "id": "coll", "kind": "collective", "python": python, "ranks_per_node": 2,
@@ -282,7 +345,16 @@ def other_run(python: str, **keys: Any) -> Context:
     return context
 
 
-def freeze(context: Context, kernel: str) -> None:
+def freeze(context: Context, kernel: str, **changes: Any) -> None:
     path = context.run_dir / "freeze/n1.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"schema": 1, "facts": {"kernel": {"release": kernel}}}))
+    spec = context.plan.baselines["coll"]
+    assert isinstance(spec, CollectiveBaseline)
+    facts = {
+        "kernel": {"release": kernel},
+        "nics": {"interfaces": {}, "rdma": {}},
+        "accelerators": {"found": False, "tools": {}},
+        "engine_python": {spec.python: {"version": "3.8", "packages": {"torch": "9.9"}}},
+        **changes,
+    }
+    path.write_text(json.dumps({"schema": 1, "facts": facts}))

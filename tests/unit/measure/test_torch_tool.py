@@ -1,10 +1,14 @@
 """The commands of torchrun for the nodes of a part."""
 
 import json
+from typing import Any
 
-from servemap.measure.baselines.tool import Part, Place
-from servemap.measure.baselines.torch_tool import torch_commands
+import pytest
+
+from servemap.measure.baselines.tool import Ended, Part, Place
+from servemap.measure.baselines.torch_tool import read_torch, torch_commands
 from servemap.model.baselines import CollectiveBaseline
+from servemap.parsers.communication.torch_ranks import MARK
 
 
 def part(*ranks: int) -> Part:
@@ -40,3 +44,28 @@ def test_nccl_says_which_algorithm_and_network_it_took() -> None:
     (command,) = torch_commands(part(2))
     assert command.env["NCCL_DEBUG"] == "INFO"
     assert {"NET", "TUNING", "GRAPH"} <= set(command.env["NCCL_DEBUG_SUBSYS"].split(","))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        ({"wrong": 7}, "all_to_all of 8192 bytes: 14 values are wrong"),
+        ({"wrong": None}, "all_to_all of 8192 bytes: not all values were checked"),
+        ({"size_bytes": 8000}, "not measured: all_to_all of 8192 bytes"),
+    ],
+)
+def test_only_what_was_asked_for_and_checked_is_a_measurement(
+    changes: dict[str, Any], said: str | None
+) -> None:
+    texts = []
+    for rank in range(2):
+        texts.append({"rank": rank, "world": 2, "backend": "gloo"})
+        for size in (8192, 1 << 30):
+            keys = {"size_bytes": size, "wrong": 0, **(changes if size == 8192 else {})}
+            texts.append({"rank": rank, "operation": "all_to_all", "times_ns": [10], **keys})
+        texts.append({"rank": rank, "done": True})
+    log = "".join(f"{MARK}{json.dumps(one)}\n" for one in texts)
+    found = read_torch(part(2), {"n0": Ended(0, None, log)})
+    assert found.problems == ([] if said is None else [said])
+    assert bool(found.rows) is (said is None)

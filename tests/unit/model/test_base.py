@@ -1,13 +1,13 @@
 """What every model of the campaign file shares: no number is true or false, no program is empty."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from servemap.model import campaign as whole
-from servemap.model.base import Model, numbers_of
+from servemap.model.base import Model
 from servemap.model.baselines import CollectiveBaseline
 from servemap.model.campaign import Variant
 from servemap.model.errors import ConfigError
@@ -15,6 +15,19 @@ from servemap.model.load import parse_campaign
 from servemap.model.phases import CaptureSpec, PhaseSpec
 from servemap.model.policy import Policy
 from tests.fakes import campaign
+
+
+def numbers_of(model: type[BaseModel]) -> set[str]:
+    """Return the fields that are numbers, or lists or mappings of some, and never true or false."""
+    found = {name: kinds(field.annotation) for name, field in model.model_fields.items()}
+    return {name for name, types in found.items() if types & {int, float} and bool not in types}
+
+
+def kinds(annotation: Any) -> set[Any]:
+    if get_origin(annotation) is Literal:
+        return {type(value) for value in get_args(annotation)}
+    inner = get_args(annotation)
+    return {kind for one in inner for kind in kinds(one)} if inner else {annotation}
 
 
 def models(base: type[Model] = Model) -> Iterator[type[Model]]:
@@ -47,8 +60,7 @@ def test_no_number_is_true_or_false(key: tuple[str, str], field: tuple[type[Mode
     for value in (True, False, [True], {"A": True}, {"A": [False]}):
         with pytest.raises(ValidationError) as raised:
             model.model_validate({name: value})
-        (error,) = raised.value.errors()
-        assert (error["loc"][0], error["type"]) == (name, "number"), value
+        assert name in {error["loc"][0] for error in raised.value.errors()}, value
 
 
 def test_true_stays_what_it_is_where_it_belongs() -> None:
@@ -58,7 +70,7 @@ def test_true_stays_what_it_is_where_it_belongs() -> None:
 
 
 def test_a_campaign_says_where_a_number_is_true() -> None:
-    with pytest.raises(ConfigError, match=r"true and false .* are no numbers") as raised:
+    with pytest.raises(ConfigError, match="valid integer") as raised:
         parse_campaign(campaign(cases=[{"id": "c", "isl": 64, "osl": 8, "concurrency": True}]))
     assert "concurrency" in str(raised.value)
 

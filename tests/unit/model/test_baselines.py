@@ -22,6 +22,9 @@ def collective(**keys: Any) -> dict[str, Any]:
     return {"id": "coll", "kind": "collective", **keys}
 
 
+PERF = collective(tool="nccl-tests", ranks_per_node=1)
+
+
 def spec_of(baseline: dict[str, Any], **keys: Any) -> dict[str, Any]:
     phases = [{"id": "phase1", "baselines": [baseline["id"]]}]
     context = load_context(campaign(baselines=[baseline], phases=phases, **keys))
@@ -52,7 +55,13 @@ def test_what_is_no_size_is_refused(size: Any) -> None:
         ({"tool": "nccl-tests", "launch": "torchrun"}, "nccl-tests is not started by torchrun"),
         ({"tool": "nccl-tests", "launch": "process"}, "nodes: each"),
         ({"sweep": {"NCCL_CROSS_NIC": []}}, "at least one value"),
-        ({"sizes": ["8K", "8K"]}, "twice"),
+        ({"sizes": ["8K", "8K"]}, "sizes: one stands there twice"),
+        ({"sizes": ["1M", "1024K"]}, "sizes: one stands there twice"),
+        ({"sizes": [1048576, "1M"]}, "sizes: one stands there twice"),
+        ({"operations": ["all_reduce", "all_reduce"]}, "operations: one stands there twice"),
+        ({"sweep": {"A": [1, "1"]}}, "sweep.A: one stands there twice"),
+        ({"sweep": {"A": [True]}}, "valid"),
+        ({"ranks_per_node": True}, "valid integer"),
         ({"pings": 10}, "Extra inputs"),
     ],
 )
@@ -116,6 +125,11 @@ def test_a_plan_says_what_a_baseline_measures() -> None:
         (collective(reuse_from="r"), TWO, "from its own run"),
         (collective(ranks_per_node=64, sizes=["1K"], nodes="all"), TWO * 1, None),
         (collective(ranks_per_node=64, sizes=["1K"]), "many", "no value for each of 320 ranks"),
+        (collective(ranks_per_node=2, sizes=[8192, 8193]), TWO, "8192 and 8193 bytes are one size"),
+        (collective(ranks_per_node=1, sizes=[8192, 8200]), TWO, None),
+        (PERF | {"sizes": [8192, 8200]}, TWO, "8192 and 8200 bytes are one size"),
+        (PERF | {"sizes": [8192, 8196], "operations": ["all_reduce"]}, TWO, None),
+        (PERF | {"sizes": ["1K"], "ranks_per_node": 64}, TWO, "no value for each of 128 ranks"),
     ],
 )
 def test_baselines_that_cannot_be_measured_are_refused(
@@ -126,7 +140,8 @@ def test_baselines_that_cannot_be_measured_are_refused(
             {"id": f"n{n}", "role": "worker", "address": f"10.0.0.{n}"} for n in range(2, 6)
         ]
     if said is None:
-        assert spec_of(baseline, nodes=nodes)["ranks"] == {"n1": 64, "n2": 64}
+        ranks = baseline["ranks_per_node"]
+        assert spec_of(baseline, nodes=nodes)["ranks"] == {"n1": ranks, "n2": ranks}
         return
     with pytest.raises(ConfigError, match=said):
         spec_of(baseline, nodes=nodes)

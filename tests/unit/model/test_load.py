@@ -46,6 +46,29 @@ def declared(heading: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("nodes.0.accelerators", True, "must be a valid integer"),
+        ("nodes.0.accelerators", "8", "must be a valid integer"),
+        ("nodes.0.accelerators", 8.0, "must be a valid integer"),
+        ("nodes.0.memory_bandwidth_gb_s", True, "must be a valid number"),
+        ("nodes.0.become", "no", "must be a valid boolean"),
+        ("nodes.0.become", 1, "must be a valid boolean"),
+        ("cases.0.concurrency", True, "must be a valid integer"),
+    ],
+)
+def test_no_value_stands_for_one_of_another_type(key: str, value: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_campaign(changed(key, value))
+    assert said in error.value.what and repr(value) in error.value.what
+
+
+def test_a_whole_number_is_a_number() -> None:
+    node = parse_campaign(changed("nodes.0.memory_bandwidth_gb_s", 3350)).nodes[0]
+    assert node.memory_bandwidth_gb_s == 3350
+
+
+@pytest.mark.parametrize(
     ("value", "said"),
     [
         ({"repeats": 1}, "milestone.repeats: must be greater than or equal to 2 (value: 1)"),

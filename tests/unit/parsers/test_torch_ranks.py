@@ -101,3 +101,23 @@ def test_noise_between_the_lines_changes_no_row(noise: str, times: list[int], wo
 def test_no_text_is_more_than_passed_over(text: str, facts: dict[str, Any]) -> None:
     found = parse_rank_lines(f"{text}\n{MARK}{text}\n{MARK}{json.dumps({**facts, 'rank': 0})}")
     collective_rows(found, 2)
+
+
+@pytest.mark.parametrize("wrong", [None, -7, "0", 1.5, True])
+def test_a_rank_that_does_not_count_its_wrong_values_hides_none(wrong: Any) -> None:
+    log = line(0, [10], wrong=7) + line(1, [10], wrong=wrong)
+    (row,), _ = collective_rows(parse_rank_lines(log), 2)
+    assert row["wrong"] is None
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (line(1, [10]) + line(1, [1]), "a rank tells of it more than once"),
+        (line(1, [10], type="int8"), "the ranks tell of different values"),
+        (line(1, [10], count=5), "the ranks tell of different values"),
+    ],
+)
+def test_ranks_that_contradict_each_other_have_no_row(more: str, said: str) -> None:
+    rows, problems = collective_rows(parse_rank_lines(line(0, [10]) + more), 2)
+    assert (rows, problems) == ([], [f"all_reduce of 3000 bytes: {said}"])

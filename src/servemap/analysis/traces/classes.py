@@ -36,7 +36,7 @@ class KernelClass(Model):
     id: Slug
     means: str = Field(min_length=1)
     kind: WorkKind
-    patterns: tuple[Pattern, ...] = Field(min_length=1)
+    patterns: tuple[Pattern, ...] = Field(min_length=1, strict=False)
 
 
 def check_classes(document: object) -> tuple[KernelClass, ...]:

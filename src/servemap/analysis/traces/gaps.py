@@ -36,8 +36,10 @@ class Activity(Model):
 
     id: Slug
     means: str = Field(min_length=1)
-    of: tuple[Literal["runtime", "operator", "python", "annotation"], ...] = Field(min_length=1)
-    patterns: tuple[Pattern, ...] = ()
+    of: tuple[Literal["runtime", "operator", "python", "annotation"], ...] = Field(
+        min_length=1, strict=False
+    )
+    patterns: tuple[Pattern, ...] = Field((), strict=False)
 
 
 @cache

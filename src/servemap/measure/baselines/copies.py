@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from servemap.measure.baselines.attend import attend, clear, folder_on
+from servemap.measure.baselines.copy_pairs import NoPairsError, copy_pairs, matrices_of
 from servemap.measure.baselines.perf_commands import COPY_PROGRAMS, copies_argv
 from servemap.measure.baselines.tool import NodeCommand
 from servemap.model.baselines import CopiesBaseline
@@ -17,7 +18,7 @@ from servemap.model.errors import (
 from servemap.nodes.agent_json import agent_json
 from servemap.onnode.redact import redact_text
 from servemap.parsers.kinds import parse
-from servemap.parsers.values import mapping, sequence
+from servemap.parsers.values import mapping
 from servemap.server.context import Context
 from servemap.server.launch.node_gates import require_empty
 from servemap.server.not_run import NotRunError
@@ -32,8 +33,7 @@ def copies_results(context: Context, spec: CopiesBaseline, raw: Path) -> list[di
     """Return what was measured on each node, one after the other, or why nothing was.
 
     Each is {nodes, settings, status, error, away}, and where it was measured `program`, `argv`,
-    `matrices` (as of `servemap parse`), `pairs` ({row, column, bandwidth_bytes_per_s} of the first
-    matrix with peer access, without its diagonal), `simulated` and `files`.
+    `matrices` (as of `servemap parse`), `pairs` (see `copy_pairs`), `simulated` and `files`.
 
     Args:
         context: the campaign.
@@ -102,42 +102,17 @@ def _measure(context: Context, name: str, spec: CopiesBaseline, log: Path) -> di
         raise NodeError(
             f"{program} printed no matrix: {error.what}", f"node {name}", "run it there by hand"
         ) from error
-    matrices = _matrices(data)
-    pairs = _pairs(matrices)
-    if not pairs:
+    if not matrices_of(data):
         raise NodeError(WAIVED, f"node {name}", "see nvidia-smi topo -p2p r")
+    try:
+        pairs = copy_pairs(data)
+    except NoPairsError as error:
+        raise NodeError(f"{program}: {error}", f"node {name}", "run it there by hand") from error
     return {
         "program": program,
         "argv": argv,
-        "matrices": matrices,
+        "matrices": matrices_of(data),
         "pairs": pairs,
         "simulated": found.get("simulated") is True,
         "files": [f"raw/{log.name}"],
     }
-
-
-def _matrices(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the matrices between cards, of whichever program."""
-    tests = [mapping(test) for test in sequence(data.get("tests"))]
-    of_tests = [
-        {"test": test.get("name"), **mapping(one)}
-        for test in tests
-        for one in sequence(test.get("matrices"))
-    ]
-    return of_tests or [mapping(one) for one in sequence(data.get("matrices"))]
-
-
-def _pairs(matrices: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the pairs of the first whole matrix that shows the cards' own way."""
-    for matrix in matrices:
-        rates = matrix.get("bandwidth_bytes_per_s")
-        if rates is None or matrix.get("p2p") is False:
-            continue
-        labels = [str(one) for one in sequence(matrix.get("columns"))]
-        return [
-            {"row": str(row), "column": column, "bandwidth_bytes_per_s": rate}
-            for row, values in zip(sequence(matrix.get("rows")), sequence(rates), strict=False)
-            for column, rate in zip(labels, sequence(values), strict=False)
-            if str(row) != column and rate is not None
-        ]
-    return []

@@ -8,6 +8,7 @@ from typing import Any
 from servemap.model import results
 from servemap.model.attempts import read_json
 from servemap.model.baselines import BaselineSpec, CollectiveBaseline
+from servemap.model.files import parse_json
 from servemap.parsers.values import mapping, text
 from servemap.server import freeze
 from servemap.server.context import Context
@@ -17,6 +18,16 @@ _DRIVER = re.compile(r"^\s*(?:Driver Version|Driver version)\s*:\s*(\S.{0,80}?)\
 _LIBRARIES = ("torch", "nvidia-nccl")
 _LISTS = ("nvidia-smi -L", "ixsmi -L")
 _QUERIES = ("nvidia-smi -q", "rocm-smi --showallinfo", "ixsmi -q")
+
+NO_CARDS = "none"
+TOLD = {
+    "tcp": ("kernel", "nics"),
+    "collective": ("kernel", "nics", "rdma", "accelerators", "driver"),
+    "copies": ("kernel", "accelerators", "driver"),
+}
+"""Facts that have to be told for two environments to be the same, by kind of baseline: two that are
+not told are equal, and say nothing."""
+TOLD_OF_TORCH = ("libraries",)
 
 Environment = dict[str, str | None]
 """{fact: its text}; null where it was not told."""
@@ -54,7 +65,8 @@ def environment(
         python: interpreter that the ranks run under; None where none does.
 
     Returns:
-        kernel, machine's cpu, nics and rdma (drivers, speeds, MTU, firmware), accelerators, driver;
+        kernel, machine's cpu, nics and rdma (drivers, speeds, MTU, firmware), accelerators and
+        driver (`none` where no tool for cards is there);
         with an interpreter its version and libraries, and the images.
     """
     nics = mapping(facts.get("nics"))
@@ -65,16 +77,18 @@ def environment(
         # Bridges and ends of virtual cables come and go with containers.
         if mapping(one).get("driver") not in (None, "bridge") and name != "lo"
     }
-    tools = mapping(mapping(facts.get("accelerators")).get("tools"))
+    cards = mapping(facts.get("accelerators"))
+    tools = mapping(cards.get("tools"))
+    absent = NO_CARDS if cards.get("found") is False else None
     lists = [said for name in _LISTS if (said := _said(tools, name))]
     drivers = [found[1] for name in _QUERIES if (found := _DRIVER.search(_said(tools, name)))]
     found_here: Environment = {
         "kernel": text(mapping(facts.get("kernel")).get("release")),
         "cpu": _json(mapping(facts.get("cpu")).get("model")),
-        "nics": _json(interfaces or None),
-        "rdma": _json(_rdma(nics) or None),
-        "accelerators": "; ".join(" ".join(one.split()) for one in lists) or None,
-        "driver": "; ".join(drivers) or None,
+        "nics": _json(interfaces if "interfaces" in nics else None),
+        "rdma": _json(_rdma(nics) if "rdma" in nics else None),
+        "accelerators": "; ".join(" ".join(one.split()) for one in lists) or absent,
+        "driver": "; ".join(drivers) or absent,
     }
     if python is not None:
         engine = mapping(mapping(facts.get(PYTHON)).get(python))
@@ -86,6 +100,23 @@ def environment(
         ids = {name: mapping(one).get("id") for name, one in sorted(images.items())}
         found_here["images"] = _json(ids or None)
     return found_here
+
+
+def not_told(environment: Mapping[str, Any], spec: BaselineSpec) -> list[str]:
+    """Return the facts that the figures of a baseline depend on and that were not told."""
+    needed = TOLD[spec.kind]
+    if isinstance(spec, CollectiveBaseline) and spec.tool == "torch":
+        needed += () if _images_told(environment) else TOLD_OF_TORCH
+    return [fact for fact in needed if environment.get(fact) is None]
+
+
+def _images_told(environment: Mapping[str, Any]) -> bool:
+    """Whether there are images, each known by its id: their libraries are in them."""
+    try:
+        ids = mapping(parse_json(text(environment.get("images")) or "null"))
+    except ValueError:
+        return False
+    return bool(ids) and all(ids.values())
 
 
 def _said(tools: Mapping[str, Any], name: str) -> str:

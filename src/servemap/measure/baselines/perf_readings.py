@@ -1,8 +1,9 @@
 """What the output of nccl-tests and the log of NCCL say, as a baseline's record keeps it."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
+from servemap.measure.baselines.perf_judge import Half, shown_half
 from servemap.parsers.communication.nccl_state import Algorithm
 from servemap.parsers.values import mapping
 
@@ -12,8 +13,6 @@ COLLECTIVES = {
     "ReduceScatter": "reduce_scatter",
 }
 """Operations by the name that NCCL's log has for them; all-to-all is sends and receives there."""
-
-Half = Literal["out_of_place", "in_place"]
 
 
 def size_rows(
@@ -37,8 +36,7 @@ def size_rows(
     """
     rows = []
     for row in run["rows"]:
-        out, inside = (_half(row, half) for half in ("out_of_place", "in_place"))
-        shown = inside if out["time_s"] is None else out
+        shown = _half(row, shown_half(row))
         rows.append(
             {
                 "operation": operation,
@@ -51,7 +49,7 @@ def size_rows(
                 "busbw_bytes_per_s": shown["busbw_bytes_per_s"],
                 "wrong": shown["wrong"],
                 "rank_mean_s": None,
-                "in_place": inside,
+                "in_place": _half(row, "in_place"),
                 **choice(chosen.get(row["size_bytes"], [])),
             }
         )
@@ -100,29 +98,3 @@ def chosen_by_size(
         ]
         for size, sized in counts.items()
     }
-
-
-def problem_of(run: Mapping[str, Any], ranks: int) -> tuple[str, str] | None:
-    """Return why a program's figures say nothing of these ranks, and what to do; None if they do.
-
-    Args:
-        run: a run as `parse_nccl_tests` returns it.
-        ranks: how many were asked for.
-    """
-    if run["duplicate_ranks"] or run["ranks"] == 1 < ranks:
-        return (
-            "its processes did not find each other: each is a rank 0 of its own",
-            "build the program with MPI=1 against the MPI of this mpirun",
-        )
-    if run["ranks"] not in (None, ranks):
-        return (f"it ran with {run['ranks']} ranks, asked for: {ranks}", "see which cards it saw")
-    wrong = {half: sizes for half, sizes in run["wrong_at_bytes"].items() if sizes}
-    if wrong:
-        sizes = ", ".join(str(size) for size in sorted({s for one in wrong.values() for s in one}))
-        return (
-            f"wrong values arrived at {sizes} bytes",
-            "no figure is worth anything where data are damaged: see dmesg, ECC and link errors",
-        )
-    if not run["rows"]:
-        return "it printed no row", "see its output"
-    return None

@@ -14,9 +14,17 @@ from servemap.measure.baselines.perf_commands import (
     perf_arguments,
     sweeps,
 )
-from servemap.measure.baselines.perf_readings import chosen_by_size, problem_of, size_rows
-from servemap.measure.baselines.tool import Ended, Measured, NodeCommand, Part, Tool
-from servemap.model.baselines import size_bytes
+from servemap.measure.baselines.perf_judge import problem_of
+from servemap.measure.baselines.perf_readings import chosen_by_size, size_rows
+from servemap.measure.baselines.tool import (
+    Ended,
+    Measured,
+    NodeCommand,
+    Part,
+    Tool,
+    not_once,
+)
+from servemap.model.baselines import OPERATIONS, size_bytes
 from servemap.model.errors import ParseError
 from servemap.model.files import parse_json
 from servemap.parsers.communication.nccl_log import read_log
@@ -127,25 +135,28 @@ def read_perf(part: Part, ended: Mapping[str, Ended]) -> Measured:
     rows: list[dict[str, Any]] = []
     devices: list[dict[str, Any]] = []
     versions: dict[str, str] = {}
+    nodes = [place.node for place in part.places for _ in range(place.ranks)]
     for name, output in ran.output.items():
-        operation = name.split(" ", maxsplit=1)[0]
+        operation = next(one for one in OPERATIONS if one == name.split(" ", maxsplit=1)[0])
         log = read_log(output, [])
         if log.versions:
             versions.setdefault((log.library or "NCCL").lower(), next(iter(log.versions)))
         try:
-            runs = parse("nccl-tests", output.encode()).data["runs"]
+            printed = parse("nccl-tests", output.encode()).data
         except ParseError:
-            runs = []
-        problem = _problem(part, name, ran, runs, output)
+            printed = {"runs": [], "failures": []}
+        problem = _failed(part, ran.codes.get(name), printed, output)
+        if problem is None and (said := problem_of(operation, printed, nodes)):
+            problem = "; ".join(said)
         if problem is not None:
             problems.append(f"{operation}: {problem}")
             continue
-        devices = devices or runs[0]["devices"]
+        (run,) = printed["runs"]
+        devices = devices or run["devices"]
         chosen = chosen_by_size(operation, [log.algorithms])
-        rows += size_rows(operation, part.spec.iterations, runs[0], chosen)
-    if not problems:
-        problems = _incomplete(part, rows)
-    nodes = [place.node for place in part.places for _ in range(place.ranks)]
+        iterations = run["parameters"].get("iterations", part.spec.iterations)
+        rows += size_rows(operation, iterations, run, chosen)
+    problems = problems or not_once(part, rows)
     told = logs_by_node("".join(ran.output.values()), nodes)
     # Also of nodes that cannot be told apart.
     seen = connected({**dict.fromkeys(nodes, ""), **told.logs}, told.unplaced)
@@ -177,18 +188,14 @@ def _say_missing(part: Part, name: str) -> str:
     )
 
 
-def _problem(
-    part: Part, name: str, ran: Ran, runs: list[dict[str, Any]], output: str
-) -> str | None:
-    """Return why a run's output is no measurement, in words."""
-    code = ran.codes.get(name)
+def _failed(part: Part, code: int | None, printed: Mapping[str, Any], output: str) -> str | None:
+    """Return how a run of a program ended badly, in words; None if it printed a table."""
     if code != 0:
         how = "it did not end" if code is None else f"it exited with {code}"
         return f"{how}: {_last_words(output)}"
-    if not runs:
+    if not printed["runs"]:
         return f"it printed no table of {part.spec.tool}: {_last_words(output)}"
-    said = problem_of(runs[0], part.world)
-    return None if said is None else f"{said[0]}; {said[1]}"
+    return None
 
 
 def _last_words(output: str) -> str:
@@ -196,19 +203,6 @@ def _last_words(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     warned = [line for line in lines if "NCCL WARN" in line or "Test NCCL failure" in line]
     return (warned or lines or ["no message"])[-1][-300:]
-
-
-def _incomplete(part: Part, rows: list[dict[str, Any]]) -> list[str]:
-    """Return what is missing. A program rounds a size down to whole parts of 16 bytes a rank."""
-    missing = [
-        f"{operation} of {size} bytes"
-        for operation in part.spec.operations
-        for size in (size_bytes(size) for size in part.spec.sizes)
-        if not any(
-            row["operation"] == operation and size / 2 < row["size_bytes"] <= size for row in rows
-        )
-    ]
-    return [f"not measured: {', '.join(missing)}"] if missing else []
 
 
 def _rank(rank: int, node: str, devices: list[dict[str, Any]]) -> dict[str, Any]:

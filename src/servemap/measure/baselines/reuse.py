@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from servemap.measure.baselines.environment import not_told
 from servemap.model import results
-from servemap.model.attempts import read_json
+from servemap.model.attempts import intact, read_json, read_records
 from servemap.model.baselines import BaselineSpec
 from servemap.model.errors import ResultsError
-from servemap.parsers.values import mapping
+from servemap.parsers.values import mapping, number, sequence
 
 TAKEN = ("results", "load_before", "simulated")
 
@@ -31,7 +32,13 @@ def reused_record(spec: BaselineSpec, record: Mapping[str, Any]) -> dict[str, An
         raise _refused(run, "has no such record", str(path))
     if found.get("status") != "ok":
         raise _refused(run, f"has a record that is {found.get('status')}", str(path))
-    differences = different(found, record)
+    folder = results.baseline_history(run, spec.id)
+    tries = read_records(folder)
+    if not tries or read_json(tries[-1].folder / "meta.json") != found or not intact(tries[-1]):
+        raise _refused(run, f"is not what its newest try in {folder} measured", str(path))
+    if not _whole(found):
+        raise _refused(run, "has a record without figures for all that it measured", str(path))
+    differences = different(spec, found, record)
     if differences:
         raise _refused(run, "is of something else: " + "; ".join(differences), str(path))
     origin = mapping(found.get("reused")) or {
@@ -43,7 +50,20 @@ def reused_record(spec: BaselineSpec, record: Mapping[str, Any]) -> dict[str, An
     return {**{key: found.get(key) for key in TAKEN}, "status": "ok", "reused": origin}
 
 
-def different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def _whole(record: Mapping[str, Any]) -> bool:
+    """Whether each result of a record is good and has a figure."""
+    found = [mapping(one) for one in sequence(record.get("results"))]
+    return bool(found) and all(
+        one.get("status") == "ok"
+        and (
+            bool(sequence(one.get("rows")) or sequence(one.get("pairs")))
+            or number(one.get("bandwidth_bytes_per_s")) is not None
+        )
+        for one in found
+    )
+
+
+def different(spec: BaselineSpec, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """Return in words how the record of another run is not what this one wants."""
     if not mapping(found.get("spec")) or not mapping(found.get("environment")):
         return ["it was written before records kept what they depend on"]
@@ -61,9 +81,10 @@ def different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
             continue
         before, after = mapping(nodes_there[node]), mapping(nodes_here[node])
         if before.get("kernel") is None or after.get("kernel") is None:
-            # Two empty lists of facts are equal, and say nothing.
             said.append(f"the facts of node {node} were not frozen")
             continue
+        untold = [*not_told(before, spec), *not_told(after, spec)]
+        said += [f"{fact} of node {node} was not told" for fact in dict.fromkeys(untold)]
         said += [
             f"{key} of node {node} was {_short(before.get(key))}, is {_short(after.get(key))}"
             for key in dict.fromkeys([*before, *after])

@@ -1,10 +1,10 @@
 """What a tool that measures collectives has to know and to say: pure functions and their data."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from servemap.model.baselines import CollectiveBaseline
+from servemap.model.baselines import CollectiveBaseline, rows_of_size, size_bytes
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,24 @@ class Tool:
 
     commands: Callable[[Part], list[NodeCommand]]
     read: Callable[[Part, Mapping[str, Ended]], Measured]
+
+
+def not_once(part: Part, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in words which operations and sizes have no row of their own, or several."""
+    missing, doubled = [], []
+    for operation in part.spec.operations:
+        taken = 0
+        for size in sorted(part.spec.sizes, key=size_bytes):
+            found = rows_of_size(rows, operation, size, part.world)
+            measured = found[0]["size_bytes"] if found else taken
+            label = f"{operation} of {size_bytes(size)} bytes"
+            if measured == taken:
+                missing.append(label)
+            elif len(found) > 1:
+                doubled.append(label)
+            taken = measured
+    return [
+        f"{how}: {', '.join(labels)}"
+        for how, labels in (("not measured", missing), ("measured more than once", doubled))
+        if labels
+    ]

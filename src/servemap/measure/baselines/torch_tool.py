@@ -7,7 +7,14 @@ from typing import Any
 
 from servemap.measure.baselines.perf_commands import LOGGED
 from servemap.measure.baselines.perf_readings import choice, chosen_by_size
-from servemap.measure.baselines.tool import Ended, Measured, NodeCommand, Part, Tool
+from servemap.measure.baselines.tool import (
+    Ended,
+    Measured,
+    NodeCommand,
+    Part,
+    Tool,
+    not_once,
+)
 from servemap.measure.baselines.words import why_failed
 from servemap.model.baselines import size_bytes
 from servemap.parsers.communication.nccl_log import read_log
@@ -65,15 +72,17 @@ def read_torch(part: Part, ended: Mapping[str, Ended]) -> Measured:
     rows, incomplete = collective_rows(lines, part.world)
     problems = why_failed(part, ended, lines)
     if not problems:
-        planned = len(part.spec.operations) * len(part.spec.sizes)
-        problems = incomplete
-        if not problems and len(rows) < planned:
-            problems = [f"{len(rows)} of {planned} operations and sizes were measured"]
+        problems = incomplete or not_once(part, rows)
     if not problems:
         problems = [
-            f"{row['operation']} of {row['size_bytes']} bytes: {row['wrong']} values are wrong"
+            f"{row['operation']} of {row['size_bytes']} bytes: "
+            + (
+                "not all values were checked"
+                if row["wrong"] is None
+                else f"{row['wrong']} values are wrong"
+            )
             for row in rows
-            if row["wrong"]
+            if row["wrong"] != 0
         ]
     first = lines.hello.get(0, {})
     logs = {node: one.log for node, one in ended.items()}

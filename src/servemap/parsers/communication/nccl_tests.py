@@ -19,6 +19,7 @@ from servemap.parsers.communication.nccl_tests_json import read_json
 from servemap.parsers.communication.nccl_tests_rows import (
     Layout,
     are_values,
+    has_other_units,
     is_start,
     read_heading,
     read_row,
@@ -62,6 +63,7 @@ class _Run:
     parameters: dict[str, int] = field(default_factory=dict)
     devices: list[dict[str, Any]] = field(default_factory=list)
     layout: Layout | None = None
+    other_units: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)
     out_of_bounds: int | None = None
     average: float | int | None = None
@@ -97,7 +99,8 @@ def parse_nccl_tests(text: str) -> Extract:
     A row has `size_bytes`, `count`, `type`, `redop`, `root`, and for `out_of_place` and `in_place`
     `time_s`, `algbw_bytes_per_s`, `busbw_bytes_per_s` and `wrong` (of the layout before 2.13:
     `max_error`), null where values were not checked. Rows that lines of NCCL's own log break are
-    joined again; the log itself is another kind, nccl-log. `failures` are the program's own lines
+    joined again; those below other units than us and GB/s are skipped. The log itself is another
+    kind, nccl-log. `failures` are the program's own lines
     on why it stopped.
 
     Raises:
@@ -154,7 +157,9 @@ def _read_line(reader: _Reader, line: str, hosts: set[str]) -> bool:
         run = _run(reader, new=False)
         run.layout = layout
         return True
-    if "nThread" in line and "nGpus" in line:
+    if has_other_units(line):
+        _run(reader, new=False).other_units = True
+    elif "nThread" in line and "nGpus" in line:
         _read_parameters(_run(reader, new=True), line)
     elif device := _DEVICE.search(line):
         hosts.add(device[4])
@@ -211,7 +216,10 @@ def _read_cells(reader: _Reader, line: int, text: str, skipped: list[Skipped]) -
         return False
     run = _run(reader, new=False)
     row = read_row(reader.broken, run.layout)
-    if row:
+    if row and run.other_units:
+        skipped.append(Skipped(line, "a row in other units than us and GB/s"))
+        reader.broken = ""
+    elif row:
         run.rows.append(row)
         run.ended = True
         reader.broken = ""

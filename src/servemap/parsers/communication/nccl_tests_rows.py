@@ -7,6 +7,8 @@ from servemap.parsers.cells import Number, is_missing, number, scaled
 
 _HEADING = re.compile(r"#?\s*size\s+count\s")
 # size, count, type, redop, root; out-of-place and in-place each time, algbw, busbw, #wrong.
+_UNITS = re.compile(r"#?\s*\(\w{1,8}\)\s+\(elements\)")
+_READ_UNITS = {"(B)", "(elements)", "(us)", "(GB/s)", "(%)"}
 _LEAD = ("size", "count", "type", "redop", "root")
 _BODY = ("time", "algbw", "busbw", "#wrong")
 _START = re.compile(r"\s*\d{1,20}\s+\d{1,20}\s+[a-z][a-z0-9_]{1,20}(?:\s|$)")
@@ -61,6 +63,13 @@ def read_heading(line: str) -> Layout | None:
     ):
         return None
     return Layout(lead, tuple(map(tuple, bodies)), names[-1] == "timestamp")
+
+
+def has_other_units(line: str) -> bool:
+    """Whether a line is the one of a table's units, and names one that the program does not use."""
+    return _UNITS.match(line) is not None and not _READ_UNITS.issuperset(
+        re.findall(r"\([^()\s]{1,20}\)", line)
+    )
 
 
 def _layout_of(cells: list[str]) -> Layout | None:

@@ -1,5 +1,6 @@
 """What the ranks of a torch baseline print (see `measure/baselines/torch_ranks.py`)."""
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from statistics import fmean, median
@@ -10,6 +11,8 @@ from servemap.parsers.communication.busbw import busbw_factor
 from servemap.parsers.values import integer, mapping, sequence, text
 
 MARK = "servemap-rank "
+SAME = ("count", "type")
+"""What all ranks say alike of an operation and size."""
 
 
 @dataclass
@@ -19,6 +22,7 @@ class RankLines:
     Attributes:
         hello: {rank: who it is}.
         times: {(operation, size in bytes): {rank: its line}}.
+        repeated: of `times`, those that a rank told of more than once.
         errors: {rank: why it gave up}, in the order in which they stand.
         done: ranks that came to their end.
     """
@@ -27,6 +31,7 @@ class RankLines:
     times: dict[tuple[str, int], dict[int, dict[str, Any]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
+    repeated: set[tuple[str, int]] = field(default_factory=set)
     errors: dict[int, str] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
 
@@ -48,6 +53,8 @@ def parse_rank_lines(log: str) -> RankLines:
             continue
         operation, size = text(said.get("operation")), integer(said.get("size_bytes"))
         if operation is not None and size is not None:
+            if rank in found.times[operation, size]:
+                found.repeated.add((operation, size))
             found.times[operation, size][rank] = said
         elif error := text(said.get("error")):
             found.errors.setdefault(rank, error)
@@ -63,7 +70,8 @@ def collective_rows(lines: RankLines, world: int) -> tuple[list[dict[str, Any]],
 
     An iteration took as long as its slowest rank; `time_s` is over the iterations, and algbw is
     the size over the median of them, so that one pause of the machine does not change it. `wrong`
-    counts the values of all ranks that were not as they had to be.
+    counts the values of all ranks that were not as they had to be; it is None where a rank does not
+    say how many.
 
     Returns:
         rows `{operation, size_bytes, count, type, iterations, time_s {min, mean, p50, max},
@@ -81,7 +89,13 @@ def collective_rows(lines: RankLines, world: int) -> tuple[list[dict[str, Any]],
         if len({len(own) for own in times}) > 1:
             problems.append(f"{label}: the ranks tell of different numbers of iterations")
             continue
-        wrong = [integer(ranks[rank].get("wrong")) for rank in range(world)]
+        if (operation, size) in lines.repeated:
+            problems.append(f"{label}: a rank tells of it more than once")
+            continue
+        if len({json.dumps([own.get(key) for key in SAME]) for own in ranks.values()}) > 1:
+            problems.append(f"{label}: the ranks tell of different values")
+            continue
+        wrong = [_wrong(ranks[rank]) for rank in range(world)]
         slowest = [max(one) / 1e9 for one in zip(*times, strict=True)]
         algbw = size / median(slowest)
         rows.append(
@@ -104,6 +118,11 @@ def collective_rows(lines: RankLines, world: int) -> tuple[list[dict[str, Any]],
             }
         )
     return rows, problems
+
+
+def _wrong(line: dict[str, Any]) -> int | None:
+    count = integer(line.get("wrong"))
+    return None if count is None or count < 0 else count
 
 
 def _times(line: dict[str, Any] | None) -> list[int]:

@@ -7,7 +7,7 @@ launched and no case is measured.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from servemap.model.baselines import size_bytes
+from servemap.model.baselines import rows_of_size
 from servemap.model.server_spec import ServerSpec, Topology
 from servemap.model.transport import RequiredBaseline
 from servemap.parsers.values import integer, mapping, number, sequence, text
@@ -44,6 +44,9 @@ def _check(server: ServerSpec, required: RequiredBaseline, record: Record | None
         reasons = [str(one) for one in sequence(record.get("reasons"))]
         said = f"it is {record.get('status')}: {reasons[0] if reasons else 'no reason is recorded'}"
         return Check(name, False, said, _AGAIN)
+    results = [mapping(one) for one in sequence(record.get("results"))]
+    if not results or any(one.get("status") == "failed" for one in results):
+        return Check(name, False, "not all that it measures has results", _AGAIN)
     parts = list(_parts(server, record))
     if not parts:
         env = ", ".join(f"{name}={value}" for name, value in _swept(server, record).items())
@@ -134,11 +137,18 @@ def _floor(
     if required.operation is not None and required.size is not None:
         wanted = f"busbw of {required.operation} at {required.size}"
     values = [value for part in parts for value in _values(required, part)]
-    if not values:
+    silent = [_place(part) for part in parts if not any(_values(required, part))]
+    silent += [
+        f"{_place(part)}, card {pair.get('row')} and {pair.get('column')}"
+        for part in parts
+        for pair in map(mapping, sequence(part.get("pairs")))
+        if number(pair.get("bandwidth_bytes_per_s")) is None
+    ][:1]
+    if silent:
         return Check(
             "floor",
             False,
-            f"{wanted}: nothing was measured",
+            f"{wanted}: nothing was measured on {', '.join(silent)}",
             f"see the rows of baselines/{required.id}.json",
         )
     label, least = min(values, key=lambda value: value[1])
@@ -158,15 +168,9 @@ def _floor(
 def _values(required: RequiredBaseline, part: Record) -> Iterator[Value]:
     """Yield the bandwidths of a part that a floor is about."""
     if required.operation is not None and required.size is not None:
-        size = size_bytes(required.size)
-        near = [
-            row
-            for row in map(mapping, sequence(part.get("rows")))
-            if row.get("operation") == required.operation
-            # A program rounds a size down to whole values of each rank.
-            and size / 2 < (integer(row.get("size_bytes")) or 0) <= size
-        ]
-        for row in sorted(near, key=lambda row: int(row["size_bytes"]))[-1:]:
+        rows = map(mapping, sequence(part.get("rows")))
+        ranks = integer(part.get("world")) or len(sequence(part.get("ranks")))
+        for row in rows_of_size(rows, required.operation, required.size, ranks):
             rate = number(row.get("busbw_bytes_per_s"))
             if rate is not None:
                 yield _place(part), rate

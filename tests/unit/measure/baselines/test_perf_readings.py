@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from servemap.measure.baselines.node_logs import logs_by_node
-from servemap.measure.baselines.perf_readings import chosen_by_size, problem_of, size_rows
+from servemap.measure.baselines.perf_readings import chosen_by_size, size_rows
 from servemap.parsers.communication.nccl_log import read_log
 from servemap.parsers.communication.nccl_state import Algorithm
 from servemap.parsers.kinds import parse
@@ -44,20 +44,6 @@ def test_what_nccl_chose_is_counted_by_size_and_operation() -> None:
     assert chosen_by_size("all_to_all", [{ring: 1}]) == {}
     old = Algorithm(None, 64, "RING", "LL", None)
     assert chosen_by_size("all_gather", [{old: 1}])[64][0]["channels"] is None
-
-
-def test_processes_that_did_not_find_each_other_are_no_measurement() -> None:
-    base = {"duplicate_ranks": [], "ranks": 2, "rows": [1], "wrong_at_bytes": {}}
-    assert problem_of(base, 2) is None
-    for change, said in (
-        ({"duplicate_ranks": [0]}, "did not find each other"),
-        ({"ranks": 1}, "did not find each other"),
-        ({"ranks": 4}, "ran with 4 ranks, asked for: 2"),
-        ({"wrong_at_bytes": {"out_of_place": [8, 64], "in_place": None}}, "at 8, 64 bytes"),
-        ({"rows": []}, "no row"),
-    ):
-        problem = problem_of({**base, **change}, 2)
-        assert problem is not None and said in problem[0]
 
 
 def test_one_stream_of_two_nodes_is_told_apart_by_rank() -> None:

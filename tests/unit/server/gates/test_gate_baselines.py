@@ -120,12 +120,39 @@ def test_the_slowest_part_counts_unless_the_server_sets_the_variable() -> None:
         (None, "it was not measured"),
         (record(status="failed", reasons=["n2: no torch"]), "it is failed: n2: no torch"),
         (record(status="not_run"), "it is not_run: no reason is recorded"),
-        (record(part(rows=[])), "busbw of all_reduce at 64M: nothing was measured"),
+        (record(part(rows=[])), "busbw of all_reduce at 64M: nothing was measured on n1, n2"),
+        (
+            record(part(), part(rows=[])),
+            "busbw of all_reduce at 64M: nothing was measured on n1, n2",
+        ),
+        (record(), "not all that it measures has results"),
+        (record(results=None), "not all that it measures has results"),
+        (record(part(), part(status="failed")), "not all that it measures has results"),
     ],
 )
 def test_a_baseline_that_says_nothing_fails(found: dict[str, Any] | None, said: str) -> None:
     check = judged(found, required=FLOOR)
     assert (check.ok, check.evidence) == (False, said)
+
+
+def rows(*measured: tuple[int, float]) -> list[dict[str, Any]]:
+    return [{"operation": "all_reduce", "size_bytes": size, "busbw_bytes_per_s": rate}
+            for size, rate in measured]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_rows_of_one_size_the_slower_counts(order: int) -> None:
+    found = rows((64 * MIB, 10e9), (64 * MIB, 50e9))[::order]
+    check = judged(record(part(rows=found)), required=FLOOR)
+    assert check.ok is False and "10 GB/s" in check.evidence
+
+
+def test_a_row_is_of_a_size_only_where_rounding_makes_it_so() -> None:
+    far = judged(record(part(rows=rows((32 * MIB + 8, 50e9)))), required=FLOOR)
+    assert far.ok is False and "nothing was measured" in far.evidence
+    # Three ranks: nccl-tests rounds down to whole parts of 16 bytes.
+    rounded = part(rows=rows((64 * MIB // 48 * 48, 50e9)), world=3)
+    assert judged(record(rounded), required=FLOOR).ok is True
 
 
 def test_without_a_log_of_nccl_the_transport_is_not_told_and_the_floor_counts() -> None:
@@ -203,6 +230,10 @@ def test_the_slowest_pair_of_cards_or_nodes_counts_where_there_is_no_operation()
     assert check.evidence == (
         "the slowest pair: 20 GB/s (n1, card 1 and 0), required: 200 GB/s or more"
     )
+    pairs[0]["bandwidth_bytes_per_s"] = None
+    unreachable = judged(copies, required={"floor_gb_s": 10})
+    assert unreachable.ok is False
+    assert unreachable.evidence == ("the slowest pair: nothing was measured on n1, card 0 and 1")
     tcp = record({"from": "n1", "to": "n2", "bandwidth_bytes_per_s": 1.2e9}, kind="tcp")
     assert judged(tcp, required={"floor_gb_s": 1.0}).ok is True
     assert "1.2 GB/s (n1 to n2)" in judged(tcp, required={"floor_gb_s": 2}).evidence
