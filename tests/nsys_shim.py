@@ -10,7 +10,7 @@ from pathlib import Path
 
 _NSYS = """#!{python}
 # servemap: simulated
-import json, os, signal, subprocess, sys
+import json, os, signal, subprocess, sys, time
 state = {state!r}
 how = json.load(open(state + "/how.json"))
 words = sys.argv[1:]
@@ -43,6 +43,7 @@ elif words[0] == "launch":
     # As the real one: its process stays, and ends the session with what it launched.
     first = next(at for at, word in enumerate(words[1:], 1) if not word.startswith("--"))
     server = subprocess.Popen(words[first:])
+    open(state + "/server.pid", "w").write(str(server.pid))
     signal.signal(signal.SIGTERM, lambda *_: server.terminate())
     code = server.wait()
     if os.path.exists(path):
@@ -51,6 +52,10 @@ elif words[0] == "launch":
 elif words[0] == "start":
     if how.get("start"):
         sys.exit(print(how["start"], file=sys.stderr) or 1)
+    if how.get("kills"):
+        os.kill(int(open(state + "/server.pid").read()), signal.SIGKILL)
+        while now() is not None:
+            time.sleep(0.01)
     if now() == "Launched" and not how.get("deaf"):
         put("Collection " + given["output"])
 elif words[0] == "stop":

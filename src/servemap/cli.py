@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from servemap import (
+    __version__,
     cli_curve,
     cli_diagnose,
     cli_kernel,
@@ -28,12 +29,12 @@ from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
 from servemap.entry import run
 from servemap.measure import status as state
+from servemap.measure.baseline_status import planned_baselines
 from servemap.measure.capture_status import planned_captures
 from servemap.measure.ending import still_running
 from servemap.measure.load import warmup_note
 from servemap.measure.setup import load_context
 from servemap.model.attempts import read_json
-from servemap.model.baselines import CollectiveBaseline
 from servemap.model.cases import ReplayCase
 from servemap.model.errors import ConfigError, LockedError, ResultsError
 from servemap.model.load import read_yaml
@@ -55,6 +56,23 @@ app.command("diagnose")(cli_diagnose.diagnose_logs)
 app.command()(cli_parse.parse)
 app.command()(cli_trace.trace)
 app.command()(cli_kernel.kernel)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"servemap {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Say the version.", callback=_say_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Map where an LLM serving cluster's time goes."""
+
 
 RunName = Annotated[
     str | None, typer.Argument(help="Name of a run below results/; the newest if absent.")
@@ -100,7 +118,7 @@ def plan(
     configfile: ConfigFile = None,
     profile: Profile = None,
 ) -> None:
-    """List what a target would measure: repeats, launches, nodes, expected time, noise floor."""
+    """List what a target would measure: jobs, launches, nodes, expected time, noise floor."""
     context = load_context(read_yaml(campaign_file(configfile, profile)))
     check_manifest(context.run_dir, context.plan.campaign)
     phases = targets or []
@@ -115,19 +133,22 @@ def plan(
     items = context.plan.items(*phases)
     launches = {name: state.planned_launch(context, name) for name in items.variants}
     nodes = {name: context.plan.nodes_of(name) for name in items.variants}
+    baselines = planned_baselines(context, *phases)
     captures = planned_captures(context, *phases)
+    if baselines:
+        print(cli_show.baseline_table(baselines))
+        print()
     print(cli_show.plan_table(rows))
     print()
     if captures:
         print(cli_show.capture_table(captures))
         print()
     policy = context.policy
-    print(cli_show.plan_summary(items, rows, launches, nodes, policy.order, captures))
+    order = policy.order
+    print(cli_show.plan_summary(items, rows, launches, nodes, order, captures, baselines))
     for name in items.baselines:
-        baseline = context.plan.baselines[name]
-        if isinstance(baseline, CollectiveBaseline):
-            said = cli_show.collective_line(baseline, len(context.plan.all_nodes()))
-            print(f"baseline {name}: {said}")
+        said = cli_show.baseline_line(context.plan.baselines[name], len(context.plan.all_nodes()))
+        print(f"baseline {name}: {said}")
     for name in dict.fromkeys(row.case for row in rows):
         case = context.plan.cases[name]
         if isinstance(case, ReplayCase):

@@ -1,16 +1,16 @@
 """Tables and lines that the command `servemap` prints: pure functions, data in, text out."""
 
 from collections.abc import Iterable, Sequence
-from math import prod
 from typing import Any
 
 from tabulate import tabulate
 
 from servemap.analysis.replay import in_order, planned_reuse
+from servemap.measure.baseline_status import PlannedBaseline, part_count
 from servemap.measure.capture_status import PlannedCapture, first_of_starts
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
 from servemap.model.attempts import State
-from servemap.model.baselines import CollectiveBaseline
+from servemap.model.baselines import BaselineSpec, CollectiveBaseline, TcpBaseline
 from servemap.model.order import CaseKey, Order
 from servemap.model.plan import PhaseItems
 from servemap.onnode.load_trace import Trace, least_s
@@ -69,6 +69,15 @@ def plan_table(rows: Iterable[PlannedRepeat]) -> str:
     )
 
 
+def baseline_table(baselines: Iterable[PlannedBaseline]) -> str:
+    """Return one line for every planned baseline."""
+    return tabulate(
+        [[one.name, one.kind, WORDS[one.state], one.tries, _expected(one)] for one in baselines],
+        headers=["baseline", "kind", "state", "tries", "expected"],
+        tablefmt="simple",
+    )
+
+
 def capture_table(captures: Iterable[PlannedCapture]) -> str:
     """Return one line for every planned capture."""
     return tabulate(
@@ -76,7 +85,7 @@ def capture_table(captures: Iterable[PlannedCapture]) -> str:
             [
                 one.variant,
                 one.case,
-                one.amount,
+                one.profile,
                 one.missing or CAPTURE_WORDS.get(one.state, WORDS[one.state]),
                 one.tries,
                 "" if one.missing else _expected(one),
@@ -88,8 +97,18 @@ def capture_table(captures: Iterable[PlannedCapture]) -> str:
     )
 
 
-def _expected(one: PlannedRepeat | PlannedCapture) -> str:
+def _expected(one: PlannedRepeat | PlannedCapture | PlannedBaseline) -> str:
     return duration(one.expected_s) + ("" if one.measured else " (guess)")
+
+
+def _baselines_line(baselines: Sequence[PlannedBaseline]) -> str:
+    if not baselines:
+        return "baselines: none"
+    todo = sum(one.runs for one in baselines)
+    return (
+        f"baselines: {len(baselines)} planned, {len(baselines) - todo} need nothing, "
+        f"{todo} to measure"
+    )
 
 
 def _captures_line(captures: list[PlannedCapture]) -> str:
@@ -113,8 +132,9 @@ def plan_summary(
     nodes: dict[str, list[str]],
     order: Order = "interleaved",
     captures: Sequence[PlannedCapture] = (),
+    baselines: Sequence[PlannedBaseline] = (),
 ) -> str:
-    """Return what an execution would do: launches, repeats, captures, nodes, expected time."""
+    """Return what an execution would do: its jobs, launches, nodes, expected time."""
     todo = [row for row in rows if row.runs]
     waiting = {row.variant for row in todo}
     started = [
@@ -132,6 +152,7 @@ def plan_summary(
     }
     seconds += sum(launches[name].expected_s * count for name, count in starts_of.items())
     seconds += sum(one.expected_s for one in captures if one.runs)
+    seconds += sum(one.expected_s for one in baselines if one.runs)
     seconds += sum(one.start_s for one in first_of_starts(captures))
     guessed = sum(not row.measured for row in todo)
     attached = bool(launches) and all(launch.attached for launch in launches.values())
@@ -139,7 +160,7 @@ def plan_summary(
     invalid = sum(row.invalid for row in rows)
     invalid_text = f" ({invalid} of them invalid)" if invalid else ""
     lines = [
-        f"baselines: {', '.join(items.baselines) or 'none'}",
+        _baselines_line(baselines),
         _captures_line(list(captures)),
         *(
             f"variant {name}: attached, never started"
@@ -155,17 +176,28 @@ def plan_summary(
     return "\n".join(lines)
 
 
-def collective_line(baseline: CollectiveBaseline, nodes: int) -> str:
-    """Return what a collective baseline of a campaign of some nodes measures."""
-    parts = prod(len(values) for values in baseline.sweep.values())
-    parts *= nodes if baseline.nodes == "each" else 1
-    said = "on each node" if baseline.nodes == "each" else "across all nodes"
-    varied = f", {' x '.join(baseline.sweep)}" if baseline.sweep else ""
-    reused = f"; taken from run {baseline.reuse_from}" if baseline.reuse_from else ""
+def baseline_line(baseline: BaselineSpec, nodes: int) -> str:
+    """Return what a baseline of a campaign of some nodes measures."""
+    count = part_count(baseline, nodes)
+    if isinstance(baseline, TcpBaseline):
+        pairs = "every two nodes, both ways" if nodes > 1 else "a node and itself, over loopback"
+        said = (
+            f"round trips (up to {baseline.pings}) and bandwidth of TCP between {pairs}, "
+            f"{baseline.seconds:g} s each at most"
+        )
+    elif isinstance(baseline, CollectiveBaseline):
+        where = "on each node" if baseline.nodes == "each" else "across all nodes"
+        said = (
+            f"{', '.join(baseline.operations)} of {len(baseline.sizes)} sizes "
+            f"({baseline.sizes[0]} to {baseline.sizes[-1]}) {where} by {baseline.tool}"
+        )
+    else:
+        said = "copies between all pairs of cards of each node"
+    varied = baseline.sweep if isinstance(baseline, CollectiveBaseline) else {}
     return (
-        f"{', '.join(baseline.operations)} of {len(baseline.sizes)} sizes ({baseline.sizes[0]} to "
-        f"{baseline.sizes[-1]}) {said} by {baseline.tool}, {parts} part{'' if parts == 1 else 's'}"
-        f"{varied}{reused}"
+        f"{said}, {count} part{'' if count == 1 else 's'}"
+        + (f", {' x '.join(varied)}" if varied else "")
+        + (f"; taken from run {baseline.reuse_from}" if baseline.reuse_from else "")
     )
 
 

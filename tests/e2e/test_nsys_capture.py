@@ -13,6 +13,7 @@ from servemap.measure.capture import run_capture
 from servemap.measure.setup import load_context
 from servemap.server.context import Context
 from servemap.server.launch import boots
+from servemap.server.launch.ranks import standing
 from tests.e2e.started import begun, marked, start_ids
 from tests.fakes import campaign
 from tests.nsys_shim import Shim
@@ -119,6 +120,23 @@ def test_a_session_that_refuses_fails_the_capture_and_nothing_else(tmp_path: Pat
     assert said in record["reasons"]
     assert record["window"]["start_ns"] is None
     assert shim.sessions == {}
+
+
+@pytest.mark.usefixtures("here")
+def test_a_server_that_dies_is_put_away_and_the_next_capture_has_a_new_one(tmp_path: Path) -> None:
+    shim = Shim(tmp_path, kills=True)
+    context = asked(tmp_path, shim.program)
+    with begun(context):
+        record = captured(context)
+        assert record["status"] == "failed"
+        assert any(reason.endswith("during the capture") for reason in record["reasons"])
+        assert standing(context, ()) == {}, "else the next job finds it, and may end the campaign"
+        shim.will(kills=False)
+        again = captured(context)
+    assert (again["status"], again["reasons"]) == ("ok", [])
+    assert again["server"]["boot_id"] != record["server"]["boot_id"]
+    tries = context.run_dir / "captures/raw/baseline/c"
+    assert sorted(path.name for path in tries.iterdir()) == ["001", "002"]
 
 
 @pytest.mark.usefixtures("here")

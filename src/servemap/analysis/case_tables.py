@@ -14,6 +14,7 @@ from servemap.analysis.telemetry_rows import (
     MISSING,
     SeriesRow,
     gap_rows,
+    no_row_since,
     raw_file,
     series_rows,
     silent,
@@ -75,7 +76,7 @@ def telemetry_tables(
     `throughput_over_time.csv` a row a second; `telemetry_gaps.csv` a row a gap. What was not
     measured is `-`; a collector that gave a family nothing has one row there, whose `state` says
     why: `absent` where the node has no such tool, `failed`, or `ok` where the tool ran and did not
-    tell that.
+    tell that. So has a repeat of whose family no collector was to tell anything.
 
     Args:
         repeats: in the planned order.
@@ -92,7 +93,8 @@ def telemetry_tables(
         for family, table in tables.items():
             own = [filled for row, filled in rows if row.family == family]
             own += _silent(one.repeat, family, {(row["node"], row["collector"]) for row in own})
-            table.add(own or [blank(one.repeat)])
+            since = one.repeat.status if family == THROUGHPUT else no_row_since(one.repeat)
+            table.add(own or [blank(one.repeat) | {"state": since}])
         side.add(_side_by_side(rows))
         bins.add(blank(one.repeat) | row for row in bin_rows(bins_of(one.repeat)))
         gaps.add(

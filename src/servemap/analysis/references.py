@@ -33,13 +33,17 @@ Means = Mapping[Place, float]
 
 
 class Measured(NamedTuple):
-    """The rows of a repeat with their means, and those of its reference, None where it has none."""
+    """The rows of a repeat with their means, and those of its reference, None where it has none.
+
+    `first`: it has none since the other cases of its variant are held against its own.
+    """
 
     repeat: Repeat
     rows: list[SeriesRow]
     means: Means
     reference: Repeat | None
     reference_means: Means
+    first: bool
 
     def change(self, row: SeriesRow) -> Change | None:
         """Return how a row's mean differs from the reference's; None where one is missing."""
@@ -81,7 +85,8 @@ def measured(
         if reference is not None and id(reference) not in means:
             means[id(reference)] = _means(rows_of(reference))
         theirs = {} if reference is None else means[id(reference)]
-        yield Measured(repeat, rows, own, reference, theirs)
+        first = repeat.valid and reference is None and not comparable.get(repeat.variant)
+        yield Measured(repeat, rows, own, reference, theirs, first)
 
 
 def references(

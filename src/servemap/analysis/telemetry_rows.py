@@ -12,6 +12,8 @@ from servemap.telemetry.catalogue import family_of
 from servemap.telemetry.declared import known_collector
 
 MISSING = "-"
+NOT_WATCHED = "not watched"
+NO_COLLECTOR = "no collector"
 
 
 class SeriesRow(NamedTuple):
@@ -84,6 +86,15 @@ def collectors_of(repeat: Repeat) -> list[tuple[str, str]]:
     return [(node, name) for node, _, name in (key.rpartition("/") for key in keys)]
 
 
+def declared_of(repeat: Repeat) -> list[tuple[str, str]]:
+    """Return node and name of every collector of the campaign's own."""
+    return [
+        (node, name)
+        for node, name in collectors_of(repeat)
+        if (known := known_collector(name, _record(repeat, node, name))) and known.table is not None
+    ]
+
+
 def silent(repeat: Repeat, family: str, told: set[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the collectors of a family, by node and name, that told nothing there."""
     found = []
@@ -102,6 +113,15 @@ def state_of(repeat: Repeat, node: str, collector: str) -> str:
     """Return what became of a collector; `simulated` where it only replayed a recording."""
     record = _record(repeat, node, collector)
     return "simulated" if record.get("simulated") else text(record.get("status")) or MISSING
+
+
+def no_row_since(repeat: Repeat) -> str:
+    """Return the state of a family of which a repeat has no row."""
+    if collectors_of(repeat):
+        return NO_COLLECTOR
+    if repeat.spec.get("watching") == "none":
+        return NOT_WATCHED
+    return NO_COLLECTOR if repeat.status == "ok" else repeat.status
 
 
 def _record(repeat: Repeat, node: str, collector: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every capture does around its profile, whoever takes it: clocks, and the case's load."""
+"""What every capture does around its profile, whoever takes it: clocks, load, a dead server."""
 
 import time
 from collections.abc import Callable
@@ -7,9 +7,14 @@ from typing import Any
 
 from servemap.measure.client import END_S, MARGIN_S, Look, start_client, wait_client
 from servemap.measure.clocks import Measured, read_clock
+from servemap.measure.reasons import server_down_for_sure
 from servemap.nodes.parallel import each
 from servemap.onnode.end_loads import mark
 from servemap.server.context import Context
+from servemap.server.launch.diagnosis import why_lost
+from servemap.server.launch.ending import finish
+from servemap.server.launch.ranks import REPLACED, standing
+from servemap.server.launch.served import Served
 from servemap.server.locks import controller_alive
 from servemap.server.patience import Patience
 
@@ -62,3 +67,20 @@ def run_load(
     finally:
         if node.alive(client):
             node.stop(client, END_S)
+
+
+def server_ended(context: Context, variant: str, served: Served, patience: Patience) -> list[str]:
+    """Return how the server failed a capture; what ended is put away for what follows.
+
+    Raises:
+        UnreachableError: one of its nodes was away for too long.
+    """
+    down = server_down_for_sure(context, variant, served, patience)
+    if down is None:
+        return []
+    ranks = {n: one for n, one in standing(context, ()).items() if one.boot_id == served.boot_id}
+    if not ranks:
+        return [f"{REPLACED} during the capture"]
+    reasons = [f"{down} during the capture", *why_lost(context, variant, ranks)]
+    finish(context, ranks, "died", "; ".join(reasons))
+    return reasons

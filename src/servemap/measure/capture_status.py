@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from servemap.measure.nsight.window import SECONDS
+from servemap.measure.nsight.window import GRAPHS, SECONDS
 from servemap.measure.profiled import profiled_context, profiled_name, why_unavailable
 from servemap.measure.status import expected_start_s
 from servemap.model import results
@@ -21,7 +21,7 @@ class PlannedCapture:
     """One planned capture and what is on disk for it.
 
     Attributes:
-        amount: engine steps that are asked for, or seconds.
+        profile: its kind, how much is asked for, and of what, in words.
         tries: how many were made.
         expected_s: what it should take beside the start of its server.
         measured: whether that is known from an earlier try.
@@ -32,7 +32,7 @@ class PlannedCapture:
 
     variant: str
     case: str
-    amount: str
+    profile: str
     state: State
     tries: int
     expected_s: float
@@ -68,7 +68,7 @@ def planned_captures(context: Context, *phases: str) -> list[PlannedCapture]:
             PlannedCapture(
                 variant,
                 case,
-                _amount(asked),
+                _profile(asked),
                 stands if output.exists() or stands != "done" else "missing",
                 len(records),
                 DEFAULT_CAPTURE_S if past_s is None else past_s,
@@ -81,10 +81,13 @@ def planned_captures(context: Context, *phases: str) -> list[PlannedCapture]:
     return found
 
 
-def _amount(asked: dict[str, Any]) -> str:
+def _profile(asked: dict[str, Any]) -> str:
     if asked["kind"] == "nsys":
-        return f"{asked.get('seconds', SECONDS):g} s"
-    return f"{asked['num_steps']} steps"
+        seconds, graphs = asked.get("seconds", SECONDS), asked.get("graphs", GRAPHS)
+        return f"nsys, {seconds:g} s, graphs by {graphs}"
+    stage = f" of {asked['stage']}" if "stage" in asked else ""
+    ranks = f", ranks {' '.join(map(str, asked['ranks']))}" if "ranks" in asked else ""
+    return f"torch, {asked['num_steps']} steps{stage}{ranks}"
 
 
 def _started_for(asked: dict[str, Any]) -> str:

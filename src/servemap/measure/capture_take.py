@@ -14,12 +14,12 @@ from servemap.engines.registry import get_adapter
 from servemap.measure import capture_files as files
 from servemap.measure import capture_said as said
 from servemap.measure.capture_load import capture_spec
-from servemap.measure.capture_run import LOAD, load_folder, read_clocks, run_load
+from servemap.measure.capture_run import LOAD, load_folder, read_clocks, run_load, server_ended
 from servemap.measure.client import Look
 from servemap.measure.clocks import clock_records
 from servemap.measure.ending import end_others
 from servemap.measure.profiled import profiled_context, profiled_name
-from servemap.measure.reasons import full_disks, server_down, server_down_for_sure
+from servemap.measure.reasons import full_disks, server_down
 from servemap.model.attempts import read_json
 from servemap.model.errors import NodeError
 from servemap.model.replay import replayed
@@ -28,11 +28,8 @@ from servemap.nodes.parallel import each
 from servemap.onnode.load_profile import ENOUGH_FILE
 from servemap.parsers.values import mapping
 from servemap.server.context import Context
-from servemap.server.launch.diagnosis import why_lost
-from servemap.server.launch.ending import finish
 from servemap.server.launch.ensure import ensure_server
 from servemap.server.launch.profiles import trace_folder
-from servemap.server.launch.ranks import REPLACED, standing
 from servemap.server.launch.served import Served
 from servemap.server.patience import Patience
 from servemap.telemetry.clock import load_times
@@ -131,7 +128,7 @@ class _Capture:
         early = self._load(served, load_id)
         after = read_clocks(self.context, self.all_nodes, self.patience)
         found = self._settled()
-        trouble = self._server_reasons(served)
+        trouble = server_ended(self.context, self.name, served, self.patience)
         trouble += self._bring(found)
         load_node = self.context.plan.load_node
         self._bring_load(load_node, load_folder(self.context, self.folder, load_id))
@@ -163,19 +160,6 @@ class _Capture:
             "away_s": dict(self.patience.away_s),
             "files": files.kept_files(self.folder),
         }
-
-    def _server_reasons(self, served: Served) -> list[str]:
-        """Return how the server failed the capture; what ended is put away for what follows."""
-        down = server_down_for_sure(self.context, self.name, served, self.patience)
-        if down is None:
-            return []
-        ranks = standing(self.context, ())
-        ranks = {n: rank for n, rank in ranks.items() if rank.boot_id == served.boot_id}
-        if not ranks:
-            return [f"{REPLACED} during the capture"]
-        reasons = [f"{down} during the capture", *why_lost(self.context, self.name, ranks)]
-        finish(self.context, ranks, "died", "; ".join(reasons))
-        return reasons
 
     def _traces_on(self, node_id: str) -> str:
         return trace_folder(self.context, self.server, node_id)

@@ -23,7 +23,7 @@ from servemap.model.order import CaseKey
 from servemap.model.replay import trace_here
 from servemap.model.resolve import patch_digest
 from servemap.onnode.load_trace import least_s
-from servemap.parsers.values import integer
+from servemap.parsers.values import integer, number
 from servemap.server.context import Context
 from servemap.server.events import read_events
 from servemap.server.locks import holder_alive
@@ -191,8 +191,7 @@ def expected_start_s(context: Context, variant: str) -> float:
 
 def _last_start_s(context: Context, variant: str) -> float | None:
     launch = read_json(results.variant_dir(context.run, variant) / "launch.json") or {}
-    seconds = launch.get("start_s")
-    return float(seconds) if isinstance(seconds, int | float) else None
+    return number(launch.get("start_s"))
 
 
 @dataclass(frozen=True)

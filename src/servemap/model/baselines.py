@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from servemap.model.base import EnvName, Model, Slug
+from servemap.model.base import EnvName, Model, Program, Slug
 from servemap.model.cases import Seconds
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
@@ -84,10 +84,10 @@ class CollectiveBaseline(BaselineBase):
     launch: Literal["torchrun", "mpirun", "process"] | None = Field(
         None, description="torchrun for torch, else mpirun; process: one for all cards of a node."
     )
-    python: str | None = Field(
+    python: Program | None = Field(
         None, description="Interpreter on the nodes; the server's, in its container, if absent."
     )
-    programs: str | None = Field(
+    programs: Program | None = Field(
         None, description="Folder of the programs of nccl-tests on the nodes; PATH if absent."
     )
     mpirun_args: list[str] = Field([], description="Further options of mpirun.")
@@ -122,7 +122,7 @@ class CopiesBaseline(BaselineBase):
     """Copies between all pairs of cards within each node."""
 
     kind: Literal["copies"]
-    programs: str | None = Field(
+    programs: Program | None = Field(
         None,
         description="Folder of nvbandwidth or p2pBandwidthLatencyTest; PATH if absent.",
     )

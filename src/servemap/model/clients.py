@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from servemap.model.base import EnvName, Model
+from servemap.model.base import EnvName, Model, Program
 
 OWN: Final = "servemap"
 ClientName = Literal["vllm-bench", "sglang-bench", "aiperf"]
@@ -56,7 +56,7 @@ TIMES_REQUESTS = frozenset({"aiperf"})
 class ClientSpec(Model):
     """Where a load client of others lives on the node that the load runs on."""
 
-    python: str = Field(description="Interpreter on the node that has the client.")
+    python: Program = Field(description="Interpreter on the node that has the client.")
     tokenizer: str | None = Field(
         None, description="Tokenizer that it makes prompts with; model.path if absent."
     )

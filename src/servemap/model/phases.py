@@ -1,10 +1,19 @@
 """Captures and phases of the campaign file."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from servemap.model.base import Model, PhaseName, Slug
+from servemap.model.base import Model, PhaseName, Program, Slug
+
+STEPS = 10
+"""Engine steps of a capture by torch that does not say how many."""
+
+LEAST_SECONDS = 0.5
+"""Of nsys: two commands that each start a process, the start's answer between them.
+
+On a busy node that takes some tenths of a second, and what is left is what all nodes collect.
+"""
 
 
 class CaptureSpec(Model):
@@ -12,26 +21,35 @@ class CaptureSpec(Model):
 
     case: Slug
     kind: Literal["torch", "nsys"] = "torch"
-    num_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
+    num_steps: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, description=f"Of torch: engine steps; {STEPS} if absent."
+    )
     stage: Literal["prefill", "decode"] | None = Field(
         None, description="Only steps of this stage; both as they come if absent."
     )
     ranks: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = Field(
         None, description="Ranks whose traces are kept, where all are too big; all if absent."
     )
-    seconds: Annotated[float, Field(gt=0, le=60)] | None = Field(
+    seconds: Annotated[float, Field(ge=LEAST_SECONDS, le=60)] | None = Field(
         None, description="Of nsys: how long is collected; 2 if absent."
     )
     graphs: Literal["node", "graph"] | None = Field(
         None, description="Of nsys: CUDA graphs by node or as a whole; by node if absent."
     )
-    program: str | None = Field(None, description="Of nsys: its path on the nodes.")
+    program: Program | None = Field(None, description="Of nsys: its path on the nodes.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_steps(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("kind", "torch") != "torch":
+            return data
+        return {**data, "num_steps": STEPS} if data.get("num_steps") is None else data
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> "CaptureSpec":
         for kind, keys in (
             ("nsys", ("seconds", "graphs", "program")),
-            ("torch", ("stage", "ranks")),
+            ("torch", ("num_steps", "stage", "ranks")),
         ):
             given = [key for key in keys if getattr(self, key) is not None]
             if given and self.kind != kind:

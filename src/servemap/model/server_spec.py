@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from servemap.model.base import EnvName, Model, Slug
+from servemap.model.base import EnvName, Model, Program, Slug
 from servemap.model.transport import Transport
 
 MAX_TOKENS = 10_000_000
@@ -42,7 +42,7 @@ class NodeSpec(Model):
     known_hosts: str | None = Field(
         None, description="File of trusted host keys; ~/.ssh/known_hosts if absent."
     )
-    python: str | None = Field(
+    python: Program | None = Field(
         None, description="Interpreter of the node agent, 3.8 or newer; python3 over ssh if absent."
     )
     become: bool = Field(
@@ -119,7 +119,7 @@ class Verify(Model):
 
     marker: str | None = Field(None, description="Text that the target must contain.")
     sha256: str | None = Field(None, description="Digest that the target must have.")
-    python: str | None = Field(
+    python: Program | None = Field(
         None, description="Expression that must be true; `text` is the target's content."
     )
     file: str | None = Field(None, description="File below a folder target; the target if absent.")
@@ -201,7 +201,7 @@ class ServerSpec(Model):
     settings: Settings = Settings()
     args: dict[str, ArgValue] = {}
     env: dict[EnvName, str | Secret] = {}
-    python: str | None = Field(None, description="Interpreter on the node that has the engine.")
+    python: Program | None = Field(None, description="Interpreter on the node that has the engine.")
     cwd: str | None = None
     container: Container | None = None
     package: Package | None = None

@@ -15,8 +15,16 @@ from servemap.report.numbers import change, plain, size
 
 MOST_ROWS = 6
 MOST_NODES = 4
+MOST_NAMES = 5
 LEAST_SHARE = 0.05
 """A change is listed from this share of the largest mean that its metric has in the run."""
+
+CAPTION = (
+    "What changed most against the reference of each case, of each table one row, by the share of "
+    "the largest mean that the metric has in this run: mean / P95 / max of each node, inside the "
+    "window. A series that the reference lacks has no change. All series: the named file in "
+    "tables/, with what each is held against; nodes side by side: tables/side_by_side.csv."
+)
 
 
 class _Candidate(NamedTuple):
@@ -42,6 +50,7 @@ class Changes:
         self._cases: list[_Case] = []
         self._seen: set[tuple[str, str]] = set()
         self._nodes: dict[str, None] = {}
+        self._first: list[str] = []
         self._without: list[str] = []
 
     def add(self, one: Measured) -> None:
@@ -55,39 +64,40 @@ class Changes:
             return
         self._seen.add(key)
         if one.reference is None:
-            self._without.append(f"{one.repeat.variant}/{one.repeat.case}")
+            found = self._first if one.first else self._without
+            found.append(f"{one.repeat.variant}/{one.repeat.case}")
         self._cases.append(_Case(one.repeat, self._candidates(one)))
 
     def _candidates(self, one: Measured) -> list[_Candidate]:
         """Return the largest change of each metric, with the same series on other nodes."""
         series: dict[tuple[str, str, str], dict[str, SeriesRow]] = {}
         best: dict[tuple[str, str], _Candidate] = {}
-        for row in _shown(one):
+        for row in shown(one):
             beside = series.setdefault((row.segment, row.entity, row.metric), {})
             beside[row.node] = row
             if row.family != THROUGHPUT:
                 self._nodes.setdefault(row.node)
-            found = one.change(row)
+            found = None if row.entity.startswith("pid:") else one.change(row)
             known = best.get((row.segment, row.metric))
             if found and (known is None or abs(found.change) > abs(known.change.change)):
                 best[(row.segment, row.metric)] = _Candidate(row, found, beside)
         return list(best.values())
 
-    def notes(self) -> list[str]:
-        """Return what stands before the table."""
-        notes = [
-            "What changed most against the reference of each case, of each table one row, by the "
-            "share of the largest mean that the metric has in this run: mean / P95 / max of each "
-            "node, inside the window. All series: the named file in tables/, with what each is "
-            "held against; nodes side by side: tables/side_by_side.csv."
-        ]
+    def without(self) -> list[str]:
+        """Return which cases are held against nothing, and why."""
+        notes = []
+        if self._first:
+            notes.append(
+                "A variant that is compared with no other has its cases held against the first of "
+                "them that is valid. So these have no change (`-` in the tables), only an injected "
+                f"segment of theirs has one, against its control: {_some(self._first)}."
+            )
         if self._without:
-            notes.append(f"Without a valid reference, or a reference itself: {self._said()}.")
+            notes.append(
+                "No variant that these are compared with has a valid repeat of the same case, so "
+                f"they have no change (`-` in the tables): {_some(self._without)}."
+            )
         return notes
-
-    def _said(self) -> str:
-        shown = ", ".join(self._without[:5])
-        return shown + (f" and {len(self._without) - 5} more" if len(self._without) > 5 else "")
 
     def table(self) -> Table | None:
         """Return the largest changes of each case; None where nothing has a reference."""
@@ -97,7 +107,7 @@ class Changes:
         rows = [row for case in self._cases for row in self._rows(case, nodes)]
         if not rows:
             return None
-        return Table(columns, rows, frozenset(columns[5:-1]), "Change against the reference")
+        return Table(columns, rows, frozenset(columns[5:-1]), CAPTION)
 
     def _rows(self, case: _Case, nodes: Sequence[str]) -> list[list[Cell]]:
         chosen: dict[str, _Candidate] = {}
@@ -111,7 +121,12 @@ class Changes:
         return abs(one.change.change) / largest if largest else 0.0
 
 
-def _shown(one: Measured) -> list[SeriesRow]:
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def shown(one: Measured) -> list[SeriesRow]:
     """Return the rows that a case is told by: of its own segment, and beside an injection."""
     headline = text(one.repeat.headline.get("name"))
     overlapped = {row.segment for row in one.rows if row.part == OVERLAP}
@@ -120,7 +135,6 @@ def _shown(one: Measured) -> list[SeriesRow]:
         for row in one.rows
         if row.segment in (headline, INJECTED)
         and row.part == (OVERLAP if row.segment in overlapped else WHOLE)
-        and not row.entity.startswith("pid:")
     ]
 
 
@@ -128,11 +142,11 @@ def _cells(repeat: Repeat, one: _Candidate, nodes: Sequence[str]) -> list[Cell]:
     row, found = one.row, one.change
     where = row.segment if row.part == WHOLE else f"{row.segment}, {row.part}"
     if row.family == THROUGHPUT:
-        values = [_figures(repeat, row), *[MISSING] * (max(len(nodes), 1) - 1)]
+        values = [figures_cell(repeat, row), *[MISSING] * (max(len(nodes), 1) - 1)]
         raw = "raw/requests.jsonl"
     else:
         shown = [one.beside.get(node) for node in nodes] or [row]
-        values = [MISSING if each is None else _figures(repeat, each) for each in shown]
+        values = [MISSING if each is None else figures_cell(repeat, each) for each in shown]
         raw = raw_file(repeat, row.node, row.collector).partition("/raw/")[2]
     moved = change(found.change_pct)
     absolute = f"{_value(row.unit, found.change)}" if found.change_pct is None else ""
@@ -149,7 +163,8 @@ def _cells(repeat: Repeat, one: _Candidate, nodes: Sequence[str]) -> list[Cell]:
     ]
 
 
-def _figures(repeat: Repeat, row: SeriesRow) -> Cell:
+def figures_cell(repeat: Repeat, row: SeriesRow) -> Cell:
+    """Return mean / P95 / max of a series, with the number of its samples."""
     own = row.figures
     if own.mean is None:
         return MISSING

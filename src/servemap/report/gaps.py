@@ -1,5 +1,6 @@
 """Sections on what is missing: failures, what was not measured, files that could not be read."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from servemap.analysis.check_table import check_texts
@@ -11,23 +12,29 @@ from servemap.report.reasons import reason_cell, reasons_of
 from servemap.report.results import outcome
 from servemap.report.run import Run
 
+MOST_CASES = 20
+_COLUMNS = ["Outcome", "Repeats", "Cases", "Attempt", "Reasons", "Errors of requests"]
+
 
 def failures(run: Run) -> Section:
-    """Everything that failed, was not run or is not valid, with its reasons."""
-    rows = []
+    """Everything that failed, was not run or is not valid; equal reasons share a row."""
+    groups: dict[tuple[str, Cell, str], list[Repeat]] = {}
     for repeat in run.repeats:
         kind = outcome(repeat)
         if kind != "valid":
-            rows.append(
-                [
-                    Cell(repeat.case),
-                    Cell(f"{repeat.variant} r{repeat.repeat}"),
-                    cell(repeat.attempt),
-                    Cell(kind.replace("_", " "), tone="warn" if kind == "not_run" else "bad"),
-                    reason_cell(repeat.reasons),
-                    cell(_errors(repeat)),
-                ]
-            )
+            key = (kind, reason_cell(repeat.reasons), _errors(repeat))
+            groups.setdefault(key, []).append(repeat)
+    rows = [
+        [
+            Cell(kind.replace("_", " "), tone="warn" if kind == "not_run" else "bad"),
+            Cell(str(len(repeats))),
+            Cell(_named(repeats)),
+            cell(", ".join(map(str, sorted({one.attempt for one in repeats if one.attempt})))),
+            reasons,
+            cell(errors),
+        ]
+        for (kind, reasons, errors), repeats in groups.items()
+    ]
     blocks = [
         Block(
             f"Last lines of the server's log, variant {variant} (launch failed)",
@@ -38,7 +45,7 @@ def failures(run: Run) -> Section:
     ]
     if not rows and not blocks:
         return Section("failures", "Failures", ["Every planned repeat was measured and is valid."])
-    table = Table(["Case", "Variant", "Attempt", "Outcome", "Reasons", "Errors of requests"], rows)
+    table = Table(_COLUMNS, rows, frozenset(["Repeats"]))
     note = "Figures of these repeats are in summary.csv as evidence; no plot or mean uses them."
     return Section(
         "failures",
@@ -47,6 +54,16 @@ def failures(run: Run) -> Section:
         [table] if rows else [],
         blocks=blocks,
     )
+
+
+def _named(repeats: Sequence[Repeat]) -> str:
+    """Return which repeats some are: `VARIANT/CASE r1 r2, ...`; summary.csv has all."""
+    numbers: dict[str, list[str]] = {}
+    for one in repeats:
+        numbers.setdefault(f"{one.variant}/{one.case}", []).append(f"r{one.repeat}")
+    names = [" ".join([name, *own]) for name, own in numbers.items()]
+    more = f" and {len(names) - MOST_CASES} more" if len(names) > MOST_CASES else ""
+    return ", ".join(names[:MOST_CASES]) + more
 
 
 def _errors(repeat: Repeat) -> str:
@@ -61,9 +78,12 @@ def not_measured(run: Run) -> Section:
     def add(what: str, why: str | Cell) -> None:
         rows.append([Cell(what), Cell(why) if isinstance(why, str) else why])
 
+    not_run: dict[Cell, list[Repeat]] = {}
     for repeat in run.repeats:
         if repeat.status == "not_run":
-            add(f"{repeat.variant}/{repeat.case} r{repeat.repeat}", reason_cell(repeat.reasons))
+            not_run.setdefault(reason_cell(repeat.reasons), []).append(repeat)
+    for reasons, repeats in not_run.items():
+        add(_named(repeats), reasons)
     for (variant, case), record in run.captures.items():
         if record.get("status") != "ok":
             add(f"profile of {variant}/{case}", reasons_of(record))

@@ -12,6 +12,7 @@ from servemap.analysis.series_figures import SeriesFigures
 from servemap.analysis.telemetry_rows import SeriesRow, gap_rows
 from servemap.parsers.values import mapping, sequence, text
 from servemap.report.changes import Changes
+from servemap.report.declared import declared_rows, declared_table
 from servemap.report.document import MISSING, Cell, Plot, Section, Table
 from servemap.report.numbers import bit_rate, percent, plain, size
 from servemap.report.run import Run
@@ -36,6 +37,7 @@ def telemetry(run: Run, plots: list[Plot], left_out: int) -> Section:
     """
     hosts: list[list[Cell]] = []
     changes = Changes()
+    declared: list[list[Cell]] = []
     comparable = {
         variant: [other for other in others if other in run.variants]
         for variant, others in run.compared_with.items()
@@ -43,6 +45,7 @@ def telemetry(run: Run, plots: list[Plot], left_out: int) -> Section:
     for one in measured(run.valid, comparable, rows_of):
         hosts += _host_rows(one.repeat, one.rows)
         changes.add(one)
+        declared += declared_rows(one)
     if not hosts:
         return Section(
             "telemetry", "Telemetry in the window", ["No telemetry of a valid repeat was found."]
@@ -56,10 +59,8 @@ def telemetry(run: Run, plots: list[Plot], left_out: int) -> Section:
     if far:
         note += f" On {', '.join(far)} it includes servemap's own ssh traffic."
     tables = [Table(_HOST_COLUMNS, hosts, frozenset(_HOST_COLUMNS[4:]), note)]
-    paragraphs = []
-    if (found := changes.table()) is not None:
-        paragraphs += changes.notes()
-        tables.append(found)
+    paragraphs = changes.without()
+    tables += [found for found in (changes.table(), declared_table(declared)) if found is not None]
     gaps = _gaps(run.valid)
     if gaps.rows:
         tables.append(gaps)

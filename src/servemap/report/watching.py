@@ -5,7 +5,7 @@ from statistics import fmean
 from servemap.analysis.compare import Comparison, compare, more_is_better, of_row
 from servemap.analysis.repeats import Repeat, read_object
 from servemap.analysis.summary import Row
-from servemap.model.watching import SUFFIXES, watched_id
+from servemap.model.watching import FAST_S, SUFFIXES, watched_id
 from servemap.parsers.values import mapping, number, sequence, text
 from servemap.report.document import MISSING, Cell, Section, Table
 from servemap.report.numbers import change
@@ -75,13 +75,31 @@ def _rows(run: Run, case: str, variant: str) -> list[list[Cell]]:
             [
                 Cell(case),
                 Cell(variant),
-                Cell(said),
+                Cell(said, _slower(run, variant, watched_id(case, watched), watched)),
                 Cell(f"{base['n'] if base else 0}, {row['n']}"),
                 *(_cost(base, row, figure) for _, figure in FIGURES),
                 _cpu(run, variant, watched_id(case, watched)),
             ]
         )
     return rows
+
+
+def _slower(run: Run, variant: str, case: str, watched: str) -> str:
+    """Return which collectors of a case at 10 Hz have a longer interval, that of their tool."""
+    if watched != "10hz":
+        return ""
+    every = {
+        name: interval_s
+        for repeat in run.repeats
+        if (repeat.variant, repeat.case) == (variant, case)
+        for key, record in mapping(repeat.meta.get("collectors")).items()
+        if mapping(record).get("status") != "absent"
+        and (interval_s := number(mapping(record).get("interval_s"))) is not None
+        and interval_s > FAST_S
+        and (name := key.rpartition("/")[2])
+    }
+    said = ", ".join(f"{name} {every[name]:g} s" for name in sorted(every))
+    return f"less often, as their tools allow: {said}" if said else ""
 
 
 def _cost(base: Row | None, row: Row, figure: str) -> Cell:

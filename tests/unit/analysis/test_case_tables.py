@@ -227,3 +227,28 @@ def test_plain_rails_have_their_balance_in_the_network_table(tmp_path):
         ("eth2", "net_tx_share"): pytest.approx(0.25),
         ("rails", "net_tx_balance"): pytest.approx(1.5),
     }
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        ({"case_spec": {"watching": "none"}, "telemetry": {}}, "not watched"),
+        ({"telemetry": {}}, "no collector"),
+        ({"telemetry": {}, "status": "not_run"}, "not_run"),
+        ({}, "no collector"),
+    ],
+)
+def test_a_family_without_a_row_says_why(tmp_path, facts, state):
+    run = tmp_path / "run"
+    derive_attempt(build_repeat(run, **facts), {})
+    summed(run, {"case": "decode_c2"})
+    (row,) = read(run, "case_gpu_summary")
+    assert (row["collector"], row["mean"], row["state"]) == ("-", "-", state)
+
+
+def test_requests_that_were_not_sent_have_the_state_of_their_repeat(tmp_path):
+    run = tmp_path / "run"
+    derive_attempt(build_repeat(run, status="not_run", reasons=["no server"]), {})
+    summed(run, {"case": "decode_c2"})
+    (row,) = read(run, "case_throughput_summary")
+    assert row["state"] == "not_run"

@@ -155,7 +155,7 @@ def test_tables_one_row_a_case_segment_and_entity(tmp_path):
     cpu = read_csv(run / "tables/case_cpu_summary.csv")
     never = [r for r in cpu if r["case"] == "never"]
     assert [(r["entity"], r["n"], r["mean"], r["coverage"]) for r in never] == [("-",) * 4]
-    assert (row["state"], never[0]["state"]) == ("ok", "-")
+    assert (row["state"], never[0]["state"]) == ("ok", "not_run")
     processes = read_csv(run / "tables/case_server_processes_summary.csv")
     assert {r["process"] for r in processes if r["entity"] == "pid:42"} == {"llama"}
 
@@ -175,7 +175,7 @@ def test_a_collector_that_told_nothing_has_a_row_that_says_why(tmp_path):
         "-"
     }
     dcgm = read_csv(run / "tables/case_dcgm_summary.csv")
-    assert [(r["node"], r["state"], r["mean"]) for r in dcgm] == [("-", "-", "-")]
+    assert [(r["node"], r["state"], r["mean"]) for r in dcgm] == [("-", "no collector", "-")]
 
 
 def test_a_tool_of_another_vendor_need_not_be_there(tmp_path):

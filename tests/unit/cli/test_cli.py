@@ -12,9 +12,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from servemap import cli
+from servemap import __version__, cli
 from servemap.cli_noise import measured_cvs, noise_lines
 from servemap.cli_show import (
+    baseline_table,
     duration,
     left_lines,
     plan_summary,
@@ -22,6 +23,7 @@ from servemap.cli_show import (
     status_lines,
     unfinished,
 )
+from servemap.measure.baseline_status import PlannedBaseline
 from servemap.measure.record import close_attempt, open_attempt
 from servemap.measure.setup import load_context
 from servemap.measure.status import Live, PlannedLaunch, PlannedRepeat
@@ -96,7 +98,8 @@ def test_plan(servemap: Any, context: Context) -> None:
     assert code == 0
     assert "repeats: 2 planned, 0 need nothing, 2 to measure with 2 server starts" in said
     assert "variant few: launch missing, on n1" in said
-    assert "baselines: net" in said
+    assert "baselines: 1 planned, 0 need nothing, 1 to measure" in said
+    assert "baseline net: round trips (up to 10) and bandwidth of TCP between a node" in said
     measured(context)
     code, said = servemap("plan", "phase1", "--configfile", "c.yaml")
     assert "1 need nothing" in said
@@ -355,6 +358,23 @@ def test_what_a_plan_says() -> None:
     assert "variant w: launch missing, on n1, n2" in summary
 
 
+def test_a_plan_counts_the_time_of_the_baselines_that_it_will_measure() -> None:
+    baselines = [
+        PlannedBaseline("net", "tcp", "done", 1, 5.0, True),
+        PlannedBaseline("cards", "copies", "missing", 0, 30.0, False),
+        PlannedBaseline("sweep", "collective", "failed", 1, 40.0, True),
+        PlannedBaseline("old", "tcp", "gave_up", 2, 7.0, False),
+    ]
+    items = PhaseItems([one.name for one in baselines])
+    summary = plan_summary(items, [], {}, {}, baselines=baselines)
+    assert "baselines: 4 planned, 2 need nothing, 2 to measure" in summary
+    assert "expected: 1 min 10 s" in summary
+    assert "baselines: none" in plan_summary(PhaseItems(), [], {}, {})
+    lines = baseline_table(baselines).splitlines()
+    assert lines[3].split() == ["cards", "copies", "missing", "0", "30.0", "s", "(guess)"]
+    assert "failed, is tried again" in lines[4]
+
+
 def test_a_round_on_a_start_of_its_own_is_counted_as_a_start() -> None:
     rows = [PlannedRepeat("v", "a", k, "missing", 0, 10, True) for k in (1, 2, 3)]
     items = PhaseItems([], [(r.variant, r.case, r.repeat) for r in rows], [])
@@ -514,3 +534,8 @@ def test_status_names_the_load_that_a_dead_controller_left(servemap: Any, contex
         "`snakemake` takes it up again" in said
     )
     assert "the load client" not in servemap("status")[1]
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--version", "plan")])
+def test_it_says_its_version(servemap: Any, words: tuple[str, ...]) -> None:
+    assert servemap(*words) == (0, f"servemap {__version__}\n")

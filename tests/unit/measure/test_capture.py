@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from servemap.analysis.summary import summarize
 from servemap.cli_show import capture_table
-from servemap.measure import capture_files, capture_take
+from servemap.measure import capture_files, capture_run, capture_take
 from servemap.measure import case as measuring
 from servemap.measure.capture import run_capture
 from servemap.measure.capture_status import first_of_starts, planned_captures
@@ -110,14 +110,14 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(capture_take, "PAUSE_S", 0.0)
     monkeypatch.setattr(capture_take, "server_down", lambda *_: None)
-    monkeypatch.setattr(capture_take, "server_down_for_sure", lambda *_: None)
+    monkeypatch.setattr(capture_run, "server_down_for_sure", lambda *_: None)
     monkeypatch.setattr(capture_take, "ensure_server", lambda *_: SERVED)
     return Node()
 
 
 def vllm(node: Node, captures: dict[str, Any] | None = None, **server: Any) -> Context:
     spec = {"engine": "vllm", "port": 18999, "topology": {"tp": 2}, **server}
-    asked = {"num_steps": 6, **(captures or {})}
+    asked = {"num_steps": 6} if captures is None else captures
     phase = {
         "id": "phase1",
         "cases": [case["id"] for case in CASES],
@@ -447,10 +447,10 @@ def test_a_server_that_dies_in_a_capture_is_put_away_and_costs_no_case_its_own(
     context = vllm(node)
     ended: list[tuple[Any, ...]] = []
     rank = Running("baseline.profiled", "f", "boot-1", 1, ProcessId(1, 1, "b"), 1)
-    monkeypatch.setattr(capture_take, "server_down_for_sure", lambda *_: "killed by signal 9")
-    monkeypatch.setattr(capture_take, "standing", lambda *_: {"n1": rank})
-    monkeypatch.setattr(capture_take, "why_lost", lambda *_: ["its log says why"])
-    monkeypatch.setattr(capture_take, "finish", lambda *given: ended.append(given[1:]))
+    monkeypatch.setattr(capture_run, "server_down_for_sure", lambda *_: "killed by signal 9")
+    monkeypatch.setattr(capture_run, "standing", lambda *_: {"n1": rank})
+    monkeypatch.setattr(capture_run, "why_lost", lambda *_: ["its log says why"])
+    monkeypatch.setattr(capture_run, "finish", lambda *given: ended.append(given[1:]))
     node.traces = []
     record = taken(context)
     assert record["reasons"][:2] == ["killed by signal 9 during the capture", "its log says why"]
@@ -506,6 +506,26 @@ def test_the_plan_counts_the_starts_of_captures(node: Node) -> None:
     text = capture_table(planned_captures(context))
     assert "baseline" in text
     assert "done" in text
+    assert "torch, 6 steps  " in text
     llamacpp = vllm(node, engine="llamacpp", topology={})
     assert first_of_starts(planned_captures(llamacpp)) == []
     assert "not built on PyTorch" in capture_table(planned_captures(llamacpp))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"kind": "nsys"}, "nsys, 2 s, graphs by node"),
+        ({"kind": "nsys", "seconds": 0.5, "graphs": "graph"}, "nsys, 0.5 s, graphs by graph"),
+        (
+            {"num_steps": 6, "stage": "decode", "ranks": [0, 1]},
+            "torch, 6 steps of decode, ranks 0 1",
+        ),
+    ],
+)
+def test_the_plan_says_what_profile_is_asked_for(
+    node: Node, asked: dict[str, Any], said: str
+) -> None:
+    engine = "sglang" if "stage" in asked else "vllm"
+    planned = planned_captures(vllm(node, captures=asked, engine=engine))
+    assert {one.profile for one in planned} == {said}

@@ -110,6 +110,11 @@ def test_every_engine_can_be_traced_that_is_started_here(node) -> None:
 def test_keys_of_nsys_are_refused_elsewhere_and_old_captures_keep_their_spec(node) -> None:
     with pytest.raises(ValidationError, match="seconds needs kind: nsys"):
         CaptureSpec(case="c", seconds=2)
+    with pytest.raises(ValidationError, match="num_steps needs kind: torch"):
+        CaptureSpec(case="c", kind="nsys", num_steps=10)
+    with pytest.raises(ValidationError, match=r"greater than or equal to 0\.5"):
+        CaptureSpec(case="c", kind="nsys", seconds=0.1)
+    assert CaptureSpec(case="c", kind="nsys").num_steps is None
     plain = campaign(phases=[{"id": "phase1", "captures": [{"case": "c"}]}])
     spec = fake_context(node, plain).plan.spec_data("capture", "baseline", "c")
     assert spec["capture"] == {"case": "c", "kind": "torch", "num_steps": 10}

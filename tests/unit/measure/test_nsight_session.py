@@ -10,7 +10,7 @@ import pytest
 from servemap.measure.nsight import session as steps
 from servemap.measure.nsight.installed import NsysError, check
 from servemap.measure.nsight.session import RankSession
-from servemap.measure.nsight.window import each_session, take_window, window_record
+from servemap.measure.nsight.window import each_session, nothing_common, take_window, window_record
 from servemap.nodes.local import LocalNode
 from tests.fakes import FarNode
 from tests.nsys_shim import Shim
@@ -206,3 +206,12 @@ def test_sessions_are_looked_for_where_the_server_has_its_temporary_files(
     one = standing(shim, tmp_path)
     steps.look_where(one, os.getpid())
     assert one.env == {k: v for k, v in os.environ.items() if k == "TMPDIR"}
+
+
+@pytest.mark.parametrize(
+    ("start_ns", "end_ns", "empty"),
+    [(5, 9, False), (5, 5, True), (9, 5, True), (None, 5, False), (5, None, False)],
+)
+def test_a_window_that_was_over_before_all_collected_is_named(start_ns, end_ns, empty) -> None:
+    said = nothing_common({"start_ns": start_ns, "end_ns": end_ns})
+    assert (said is not None) == empty

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from servemap.cli_show import collective_line
+from servemap.cli_show import baseline_line
 from servemap.measure.setup import load_context
-from servemap.model.baselines import CollectiveBaseline, TcpBaseline, size_bytes
+from servemap.model.baselines import CollectiveBaseline, CopiesBaseline, TcpBaseline, size_bytes
 from servemap.model.errors import ConfigError
 from tests.fakes import campaign
 
@@ -91,13 +91,21 @@ def test_ranks_are_the_accelerators_unless_said_otherwise() -> None:
     assert spec_of(collective(ranks_per_node=1), nodes=nodes)["ranks"] == {"n1": 1, "n2": 1}
 
 
-def test_a_plan_says_what_a_collective_measures() -> None:
+def test_a_plan_says_what_a_baseline_measures() -> None:
     given = collective(sweep={"NCCL_CROSS_NIC": [0, 1, 2]}, operations=["all_reduce"], nodes="each")
-    assert collective_line(CollectiveBaseline(**given), 2) == (
+    assert baseline_line(CollectiveBaseline(**given), 2) == (
         "all_reduce of 14 sizes (8K to 64M) on each node by torch, 6 parts, NCCL_CROSS_NIC"
     )
     other = CollectiveBaseline(**collective(reuse_from="before", sizes=["16M"]))
-    assert collective_line(other, 2).endswith("all nodes by torch, 1 part; taken from run before")
+    assert baseline_line(other, 2).endswith("all nodes by torch, 1 part; taken from run before")
+    tcp = TcpBaseline(id="net", kind="tcp", pings=100, seconds=2)
+    assert baseline_line(tcp, 3) == (
+        "round trips (up to 100) and bandwidth of TCP between every two nodes, both ways, 2 s each "
+        "at most, 6 parts"
+    )
+    assert baseline_line(tcp, 1).endswith("over loopback, 2 s each at most, 1 part")
+    copies = CopiesBaseline(id="cards", kind="copies")
+    assert baseline_line(copies, 2) == "copies between all pairs of cards of each node, 2 parts"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from servemap.measure.collect import watching_case
+from servemap.model.cases import FixedCase
 from servemap.model.errors import ConfigError
 from servemap.parsers.proc import NET_FIELDS
 from servemap.telemetry.catalogue import (
@@ -135,13 +137,17 @@ def test_engines_name_what_they_have_in_common():
 def test_the_page_of_collectors_has_them_all_as_they_are() -> None:
     page = Path(__file__).parents[3] / "docs/collectors.md"
     rows = re.findall(
-        r"^\| `(\w+)` \| .+ \| ([\d.]+) \| (yes|no) \| ([\w` -]+) \| (.+) \|$",
+        r"^\| `(\w+)` \| .+ \| ([\d.]+) \| ([\d.]+|–) \| (yes|no) \| ([\w` -]+) \| (.+) \|$",
         page.read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     assert {name for name, *_ in rows} == set(catalogue())
-    for name, interval, required, by_default, tables in rows:
+    fast = FixedCase(id="c", isl=8, osl=8, concurrency=1, watching="10hz")
+    for name, interval, least, required, by_default, tables in rows:
         known = catalogue()[name]
+        (hurried,) = watching_case([known], fast)
+        told = known.interval_s if least == "–" else float(least)
+        assert told == hurried.interval_s, name
         assert float(interval) == known.interval_s, name
         assert (required == "yes", by_default != "no") == (known.required, known.by_default), name
         if tables != "the same":

@@ -8,7 +8,7 @@ from typing import Any
 from servemap.engines import nsys
 from servemap.engines.nsys import MARK, Launch, Version
 from servemap.measure import capture_files as files
-from servemap.measure.capture_run import LOAD, load_folder, read_clocks, run_load
+from servemap.measure.capture_run import LOAD, load_folder, read_clocks, run_load, server_ended
 from servemap.measure.client import Look
 from servemap.measure.clocks import Measured, clock_records
 from servemap.measure.ending import end_others
@@ -16,9 +16,16 @@ from servemap.measure.nsight import session as steps
 from servemap.measure.nsight.installed import ASK_S, WORDS, NsysError, check
 from servemap.measure.nsight.load import nsys_load
 from servemap.measure.nsight.session import RankSession
-from servemap.measure.nsight.window import SECONDS, each_session, take_window, window_record
+from servemap.measure.nsight.window import (
+    GRAPHS,
+    SECONDS,
+    each_session,
+    nothing_common,
+    take_window,
+    window_record,
+)
 from servemap.measure.profiled import profiled_name, start_for_captures
-from servemap.measure.reasons import server_down, server_down_for_sure
+from servemap.measure.reasons import server_down
 from servemap.model.attempts import read_json
 from servemap.model.canon import digest
 from servemap.model.errors import NodeError, ServemapError
@@ -64,7 +71,7 @@ class _Taking:
             self.program,
             f"servemap-{plain.run}-{variant}-{digest(str(plain.run_dir.resolve()))[:8]}",
             nsys.traced(inside),
-            asked.get("graphs", "node"),
+            asked.get("graphs", GRAPHS),
         )
         self.launch = launch
         self.context = start_for_captures(plain, variant, {f"env.{MARK}": launch.mark()})
@@ -91,8 +98,11 @@ class _Taking:
 
     def _taken(self, served: Served, sessions: dict[str, RankSession]) -> dict[str, Any]:
         problems = each_session(sessions, steps.see_launched)
-        for problem in problems:
-            raise problem
+        if problems:
+            first = problems[0]
+            ended = server_ended(self.context, self.name, served, self.patience)
+            what = "; ".join([*ended, first.what])
+            raise NsysError(first.state, what, first.where, first.remedy)
         plan, load_id = self.context.plan, uuid.uuid4().hex
         everywhere = list(dict.fromkeys([plan.head, *self.nodes, plan.load_node]))
         each(everywhere, lambda node: end_others(self.context, node, load_id))
@@ -108,8 +118,7 @@ class _Taking:
             self.patience.insist(node, lambda: files.bring(node, there, local, limit))
             self.patience.insist(node, lambda: files.remove(node, [there]))
         client = read_json(local / "client.json") or {}
-        down = server_down_for_sure(self.context, self.name, served, self.patience)
-        reasons = [early, f"{down} during the capture" if down else None]
+        reasons = [early, *server_ended(self.context, self.name, served, self.patience)]
         reasons += [] if client else ["the load client left no record"]
         reasons += [mapping(client.get("profile")).get("problem")]
         reasons += sequence(client.get("reasons"))
@@ -118,11 +127,13 @@ class _Taking:
         ]
         if not early and any("stopped" not in one.reached for one in sessions.values()):
             reasons.append("not all nodes collected")
+        window = window_record(sessions, before, plan.head)
+        reasons.append(nothing_common(window))
         return {
             "reasons": list(dict.fromkeys(str(reason) for reason in reasons if reason)),
             "seconds_asked": self.seconds,
             "ranks": len(self.nodes),
-            "window": window_record(sessions, before, plan.head),
+            "window": window,
             "nsys": {name: {**self._tool(name), **steps.record(sessions[name])}
                      for name in self.nodes},
             "traced": list(self.launch.traces),

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from servemap.engines.nsys import Graphs
 from servemap.measure.clocks import Measured
 from servemap.measure.nsight.installed import NsysError
 from servemap.measure.nsight.session import RankSession, start, stop
@@ -12,6 +13,9 @@ from servemap.parsers.values import integer
 
 SECONDS = 2.0
 """How long is collected where no capture says it."""
+
+GRAPHS: Graphs = "node"
+"""How CUDA graphs are traced where no capture says it."""
 
 LEAD_S = 2.0
 """From the decision to the start: the farthest node must have heard of it by then."""
@@ -97,3 +101,11 @@ def window_record(
         "error_ns": max(errors),
         "source": "nsys",
     }
+
+
+def nothing_common(window: Mapping[str, Any]) -> str | None:
+    """Return in words that a window is empty; None where it is not, or not known."""
+    start_ns, end_ns = window["start_ns"], window["end_ns"]
+    if start_ns is None or end_ns is None or start_ns < end_ns:
+        return None
+    return "the first node had ended when the last one began to collect: ask for more `seconds`"
