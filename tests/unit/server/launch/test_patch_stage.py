@@ -29,7 +29,9 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
         policy={"on_unpatched": "refuse"},
     )
     node = FakeNode()
-    node.on_run["patch"] = lambda argv: json.dumps({"ok": True, "changed": True, "files": []})
+    node.on_run["patch"] = lambda argv: json.dumps(
+        {"ok": True, "changed": True, "files": [], "others": []}
+    )
     return fake_context(node, config)
 
 
