@@ -52,16 +52,15 @@ def used_paths(context: Context, variants: Iterable[str], node_id: str) -> list[
     """
     base = context.paths_from(node_id)
     found: list[str] = []
-    for variant in variants:
+    own = [variant for variant in variants if not context.server(variant).attach]
+    for variant in own:
         server = context.server(variant)
-        if server.attach:
-            continue
         found += search_path(context, variant, node_id)
         named = [package_folder(server, base), server.cwd]
         if server.container is not None:
             named += [mount.split(":")[0] for mount in server.container.mounts]
         found += [on_node(path, base) for path in named if path]
-    if found:
+    if own:
         patched = (p for name in context.plan.variants for p in context.server(name).patches)
         found += [on_node(patch.target, base) for patch in patched]
     return list(dict.fromkeys(found))
