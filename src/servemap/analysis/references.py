@@ -4,7 +4,8 @@ That is the first valid repeat of the same case in the first variant that its ow
 and that has one. Of a variant that is compared with none (the baseline) it is the first case of
 the same shape that has a valid repeat, so that it shows what rises with the load; this case itself
 has none. Cases are of one shape where they differ in nothing but their load and how they are run.
-The watched cases of a compared watching are of one shape with their unwatched one alone. An injected segment of such a variant is held against its own control.
+The watched cases of a compared watching are of one shape with their unwatched one alone. An
+injected segment of such a variant is held against its own control.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
