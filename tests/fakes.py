@@ -54,7 +54,9 @@ class FakeNode(LocalNode):
             "-L": lambda argv: str(Path(argv[-1]).stat().st_size),
             "-c": lambda argv: "[]",
             "/proc/loadavg": lambda argv: "0.50 0.25 0.10 1/99 1234\n",
-            "patch": lambda argv: '{"ok": true, "changed": false, "patches": {}, "order": []}',
+            "patch": lambda argv: (
+                '{"ok": true, "changed": false, "patches": {}, "order": [], "others": []}'
+            ),
         }
         self.facts: dict[str, Any] = {"kernel": {"release": "6.1"}}
         self.server_log = "engine says hello\n"

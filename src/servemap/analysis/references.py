@@ -2,8 +2,10 @@
 
 That is the first valid repeat of the same case in the first variant that its own is compared with
 and that has one. Of a variant that is compared with none (the baseline) it is the first case of
-the variant that has a valid repeat, so that it shows what rises from case to case; this case
-itself has none. An injected segment of such a variant is held against its own control.
+the same shape that has a valid repeat, so that it shows what rises with the load; this case itself
+has none. Cases are of one shape where they differ in nothing but their load and how they are run.
+The watched cases of a compared watching are of one shape with their unwatched one alone. An
+injected segment of such a variant is held against its own control.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +16,17 @@ from servemap.analysis.parts import WHOLE
 from servemap.analysis.repeats import Repeat
 from servemap.analysis.stats import change_percent
 from servemap.analysis.telemetry_rows import SeriesRow
+from servemap.model.canon import canonical_json
+from servemap.model.watching import watched_with
 from servemap.parsers.values import text
+
+_LOAD_KEYS = frozenset(
+    (
+        "id", "concurrency", "rate_rps", "num_prompts", "min_window_s", "repeats", "watching",
+        "warmup", "cache", "request_timeout_s", "case_timeout_s", "expect", "expected_s",
+    )
+)  # fmt: skip
+"""Keys of a case that say how much load there is and how the case is run, not what is asked."""
 
 Place = tuple[str, str, str, str, str, str]
 """Segment, part, node, collector, entity, metric."""
@@ -35,7 +47,8 @@ Means = Mapping[Place, float]
 class Measured(NamedTuple):
     """The rows of a repeat with their means, and those of its reference, None where it has none.
 
-    `first`: it has none since the other cases of its variant are held against its own.
+    `first`: it has none since it is of the first case of its shape, whose variant is compared with
+    none.
     """
 
     repeat: Repeat
@@ -94,21 +107,27 @@ def references(
 ) -> list[Repeat | None]:
     """Return the reference of each repeat; see `measured`."""
     first: dict[tuple[str, str], Repeat] = {}
-    begins: dict[str, Repeat] = {}
+    begins: dict[tuple[str, str], Repeat] = {}
     for repeat in repeats:
         if repeat.valid:
             first.setdefault((repeat.variant, repeat.case), repeat)
-            begins.setdefault(repeat.variant, repeat)
+            begins.setdefault((repeat.variant, _shape(repeat)), repeat)
     found: list[Repeat | None] = []
     for repeat in repeats:
         others = comparable.get(repeat.variant, ())
         named = (first.get((variant, repeat.case)) for variant in others)
         reference = next((one for one in named if one is not None), None)
         if not others:
-            begin = begins.get(repeat.variant)
+            begin = begins.get((repeat.variant, _shape(repeat)))
             reference = None if begin is None or begin.case == repeat.case else begin
         found.append(reference)
     return found
+
+
+def _shape(repeat: Repeat) -> str:
+    """Return what the cases have in common that are held against each other."""
+    spec = {key: value for key, value in repeat.spec.items() if key not in _LOAD_KEYS}
+    return canonical_json([spec, watched_with(repeat.case, repeat.spec.get("watching"))])
 
 
 def _means(rows: Sequence[SeriesRow]) -> Means:

@@ -20,3 +20,9 @@ def watched_cases(case: FixedCase) -> list[FixedCase]:
         case.model_copy(update={"id": watched_id(case.id, watching), "watching": watching})
         for watching in SUFFIXES
     ]
+
+
+def watched_with(case: str, watching: object) -> str | None:
+    """Return the id of the compared case that a case stands for; None where it is none of three."""
+    suffix = SUFFIXES.get(str(watching))
+    return case.removesuffix(f"-{suffix}") if suffix and case.endswith(f"-{suffix}") else None

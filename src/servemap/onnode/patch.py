@@ -1,11 +1,12 @@
-"""Patches on a node: lint, apply, verify, restore, status.
+"""Patches on a node: lint, apply, verify, restore, status, others.
 
 Reads one JSON request from standard input and writes one JSON answer to standard output.
 
 Request: {"schema": 1, "work": FOLDER, "patches": [{"id", "kind", "source", "target", "root",
 "eol", "verify": [{"marker"|"sha256"|"python", "file"}], "files": [{"path", "mode", "sha256",
-"data": base64}]}], "search": [FOLDER]}; restore and status need only `work`; in `search` the server
-finds its modules. Relative paths start where the program was started. Answer: {"schema": 1,
+"data": base64}]}], "search": [FOLDER], "uses": [PATH]}; restore and status need only `work`; in
+`search` the server finds its modules; `uses` are the files and folders that no other campaign may
+have patched. Relative paths start where the program was started. Answer: {"schema": 1,
 "ok": true, ...} or {"schema": 1, "ok": false, "problems": [{"patch", "what", "where", "remedy"}]}
 with exit status 1.
 """
@@ -21,6 +22,7 @@ from typing import Any, Dict, Iterator, List
 from .patch_apply import Answer, apply, lint, verify
 from .patch_files import Problem
 from .patch_journal import Journal
+from .patch_others import others
 from .patch_request import SCHEMA, Request, parse
 
 LOCK_TIMEOUT_S = 30.0
@@ -43,12 +45,18 @@ def _status(journal: Journal, _: Any) -> Answer:
     }
 
 
+def _others(_: Journal, request: Request) -> Answer:
+    """Say what other work folders have patched."""
+    return {"ok": True, "others": others(request.work, request.uses)}
+
+
 _COMMANDS = {
     "lint": lint,
     "apply": apply,
     "verify": verify,
     "restore": _restore,
     "status": _status,
+    "others": _others,
 }
 
 

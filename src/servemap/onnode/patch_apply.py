@@ -9,6 +9,7 @@ from .patch_check import check
 from .patch_copies import copy_problems
 from .patch_files import Problem, State, read_bytes, sha256, state_of
 from .patch_journal import Entry, Journal
+from .patch_others import others, refuse_used
 from .patch_plan import Change, interpreter, plan
 from .patch_request import Patch, Request
 
@@ -48,15 +49,18 @@ def apply(journal: Journal, request: Request) -> Answer:
     """Bring exactly these patches into place, in order, taking back others first.
 
     Raises:
-        Problem: then no patch is in place, or somebody else changed a target and nothing was done.
+        Problem: then no patch is in place, or somebody else changed a target or another work
+            folder patched what the servers use, and nothing was done.
     """
     patches = request.patches
+    foreign = others(request.work, request.uses)
+    refuse_used(foreign)
     if journal.set_sha256 == _set_sha256(patches) and journal.standing() == "applied":
         copied = _linted(copy_problems(request))
         if not copied["ok"]:
             return copied
         _prove(journal, patches)
-        return _record(journal, wrote=False)
+        return _record(journal, foreign, wrote=False)
     journal.restore()
     linted = lint(journal, request)
     if not linted["ok"]:
@@ -71,7 +75,7 @@ def apply(journal: Journal, request: Request) -> Answer:
     journal.complete = True
     _prove(journal, patches)
     journal.save()
-    return _record(journal, wrote=True)
+    return _record(journal, foreign, wrote=True)
 
 
 def verify(journal: Journal, request: Request) -> Answer:
@@ -187,7 +191,7 @@ def _prove(journal: Journal, patches: List[Patch]) -> None:
             )
 
 
-def _record(journal: Journal, wrote: bool) -> Answer:
+def _record(journal: Journal, foreign: List[Dict[str, Any]], wrote: bool) -> Answer:
     patches = {}
     for entry in journal.entries:
         files = [
@@ -206,6 +210,7 @@ def _record(journal: Journal, wrote: bool) -> Answer:
         "changed": any(patch["changed"] for patch in patches.values()),
         "order": list(patches),
         "patches": patches,
+        "others": foreign,
     }
 
 

@@ -6,9 +6,13 @@ Beside the work folders of a user lies `patched/` with one note for each patched
 
 import json
 import os
-from typing import Iterable, Optional
+import re
+from typing import Iterable, List, Optional, Tuple
 
 from .patch_files import Problem, read_bytes, remove, sha256, sync_folder
+
+_OF_A_RUN = re.compile(r"(.+)-[0-9a-f]{8}-.+")
+"""The name of a run's work folder: run, digest of its results folder, node."""
 
 
 def claim(work: str, paths: Iterable[str]) -> None:
@@ -24,12 +28,46 @@ def claim(work: str, paths: Iterable[str]) -> None:
             if holder == work:
                 break
             if holder is not None and _has_patched(holder, path):
-                raise Problem(
-                    f"{path} is patched by another campaign",
-                    holder,
-                    "take that campaign's patches back first: run its target `unpatch`",
-                )
+                raise taken(path, holder)
             remove(note)
+
+
+def taken(path: str, holder: str) -> Problem:
+    """Return the refusal of a path that another work folder has patched; it names the run."""
+    name = os.path.basename(holder)
+    named = _OF_A_RUN.match(name)
+    run = named.group(1) if named else name
+    return Problem(
+        f"{path} is patched by another campaign, run {run}",
+        holder,
+        f"take that campaign's patches back first: run its target `unpatch` (run {run})",
+    )
+
+
+def claims(work: str) -> List[Tuple[str, str]]:
+    """Return path and work folder of every note beside a work folder.
+
+    Raises:
+        Problem: a note cannot be read.
+    """
+    folder = os.path.join(os.path.dirname(work), "patched")
+    found = []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        note = os.path.join(folder, name)
+        if name.endswith(".tmp"):
+            continue
+        try:
+            data = json.loads(read_bytes(note).decode("utf-8"))
+            found.append((str(data["path"]), str(data["work"])))
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError) as error:
+            raise Problem(
+                f"the note of a patched path cannot be read: {error}",
+                note,
+                "run `unpatch` of the campaigns of this node, then remove the note",
+            ) from error
+    return found
 
 
 def release(work: str, paths: Iterable[str]) -> None:

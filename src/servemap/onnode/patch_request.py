@@ -34,11 +34,13 @@ class Patch(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What to do it with: the work folder, the patches in order, and where modules are found."""
+    """What to do it with: the work folder, the patches in order, where modules are found, and what
+    the servers use."""
 
     work: str
     patches: List[Patch]
     search: List[str]
+    uses: List[str]
 
 
 def parse(text: bytes) -> Request:
@@ -55,6 +57,7 @@ def parse(text: bytes) -> Request:
             os.path.abspath(data["work"]),
             [_patch(item) for item in data.get("patches", [])],
             [os.path.abspath(folder) for folder in data.get("search", [])],
+            [os.path.abspath(path) for path in data.get("uses", [])],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Problem(

@@ -89,8 +89,9 @@ class Changes:
         if self._first:
             notes.append(
                 "A variant that is compared with no other has its cases held against the first of "
-                "them that is valid. So these have no change (`-` in the tables), only an injected "
-                f"segment of theirs has one, against its control: {_some(self._first)}."
+                "the same shape (they differ in their load only) that is valid. So these have no "
+                "change (`-` in the tables), only an injected segment of theirs has one, against "
+                f"its control: {_some(self._first)}."
             )
         if self._without:
             notes.append(

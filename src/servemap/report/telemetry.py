@@ -20,7 +20,13 @@ from servemap.report.run import Run
 MOST_GAPS = 20
 _HOST_COLUMNS = [
     *("Case", "Variant", "Segment", "Node", "CPU mean", "Busiest core mean", "Server CPU mean"),
-    *("Server RSS max", "Memory used max", "Network rx mean", "Network tx mean", "Coverage"),
+    *(
+        "Server RSS max",
+        "Memory used max",
+        "Network rx mean",
+        "Network tx mean",
+        "Coverage of proc",
+    ),
 ]
 _GAP_COLUMNS = ["Case", "Variant", "Segment", "Node", "Collector", "From s", "For s", "Interval s"]
 
@@ -87,7 +93,7 @@ def _host_rows(repeat: Repeat, rows: Sequence[SeriesRow]) -> list[list[Cell]]:
             Cell(segment),
             Cell(node),
             *_host_cells(own),
-            Cell(_least_coverage(repeat, segment, node)),
+            Cell(_host_coverage(repeat, segment, node)),
         ]
         for (segment, node), own in groups.items()
     ]
@@ -121,11 +127,11 @@ def _host_cells(found: Mapping[tuple[str, str], SeriesFigures]) -> list[Cell]:
     ]
 
 
-def _least_coverage(repeat: Repeat, segment: str, node: str) -> str:
+def _host_coverage(repeat: Repeat, segment: str, node: str) -> str:
     rows = [
         row
         for row in map(mapping, repeat.metrics.get("coverage") or [])
-        if (row.get("segment"), row.get("node")) == (segment, node)
+        if (row.get("segment"), row.get("node"), row.get("collector")) == (segment, node, "proc")
     ]
     known = [c for c in (pick(row, "coverage") for row in rows) if c is not None]
     if not known:

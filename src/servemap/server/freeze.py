@@ -24,6 +24,8 @@ from servemap.onnode.redact import REDACTED, redact_value
 from servemap.server.container.images import images_there
 from servemap.server.context import Context
 from servemap.server.engine_facts import engine_drift, engine_request
+from servemap.server.launch.search_path import used_paths
+from servemap.server.patches import refuse_others
 
 FACTS_TIMEOUT_S = 600.0
 """Checksums of a large model are read once; later calls take them from the cache."""
@@ -109,8 +111,16 @@ def workflow_facts() -> dict[str, Any]:
 
 
 def freeze_node(context: Context, node_id: str, output: Path, before: Path) -> None:
-    """Write the frozen facts of a node and its state before the run."""
+    """Write the frozen facts of a node and its state before the run.
+
+    Raises:
+        NodeError: the agent did not answer with facts.
+        PatchError: another campaign has patched what a server of this one uses.
+    """
     now = time.time_ns()
+    here = [name for name in context.plan.variants if node_id in context.plan.nodes_of(name)]
+    uses = used_paths(context, here, node_id)
+    refuse_others(context.nodes[node_id], context.workdir(node_id), uses)
     facts = take_facts(context, node_id)
     head = {"schema": SCHEMA, "node": node_id, "taken_ns": now}
     write_json_atomic(before, {**head, "state": take_state(context, node_id)})

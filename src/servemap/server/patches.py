@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from servemap.model.files import parse_json, read_bytes
 from servemap.model.protocol import SCHEMA
 from servemap.model.server_spec import PatchSpec
 from servemap.nodes.base import Completed, Node
+from servemap.onnode.patch_claims import taken
 
 Record = dict[str, Any]
 
@@ -37,25 +38,32 @@ def lint_patches(node: Node, patches: list[PatchSpec], work: str) -> None:
 
 
 def apply_patches(
-    node: Node, patches: list[PatchSpec], work: str, search: Sequence[str] = ()
+    node: Node,
+    patches: list[PatchSpec],
+    work: str,
+    search: Sequence[str] = (),
+    uses: Sequence[str] = (),
 ) -> Record:
     """Bring exactly these patches into place on a node, in order, and prove each.
 
     Patches of another set are taken back first; no patches at all means the originals. What is
     already in place is proven and not written again. `search` are the folders that the server
-    imports from: another copy of a patched file there is refused.
+    imports from: another copy of a patched file there is refused. `uses` are the files and folders
+    that the campaign's servers use: a patch of another campaign there is refused.
 
     Returns:
         {"schema", "node", "status": "ok", "changed", "order": [ID], "patches": {ID: {"kind",
         "target", "files": [{"path", "sha256_before", "sha256_after", "mode_before", "mode_after",
         "goal_before", "goal_after"}], "verified": [{"kind", "expected", "file", "ok", "found"}],
-        "changed"}}}; a sha256 is null where there is no file, `goal_*` belong to links.
+        "changed"}}, "others": [{"path", "work", "used"}]}; `others` are patches of other campaigns;
+        a sha256 is null where there is no file, `goal_*` belong to links.
 
     Raises:
         PatchError: a patch does not lint, apply or verify (the originals are back then), or
-            somebody else changed a target (nothing was written then).
+            somebody else changed a target, or another campaign patched one of `uses` (nothing was
+            written then).
     """
-    return _ask(node, "apply", work, patches, search)
+    return _ask(node, "apply", work, patches, search, uses)
 
 
 def verify_patches(node: Node, patches: list[PatchSpec], work: str) -> Record:
@@ -97,7 +105,33 @@ def active_set(node: Node, work: str) -> Record:
     return _ask(node, "status", work, [])
 
 
-def request(patches: list[PatchSpec], work: str, search: Sequence[str] = ()) -> Record:
+def patched_by_others(node: Node, work: str, uses: Sequence[str]) -> list[Record]:
+    """Say on which paths of a node patches of other campaigns stand.
+
+    Returns:
+        [{"path", "work", "used"}]; `used` where the path is one of `uses` or below one.
+
+    Raises:
+        PatchError: the node's notes of patched paths cannot be read.
+    """
+    found: list[Record] = _ask(node, "others", work, [], uses=uses)["others"]
+    return found
+
+
+def refuse_others(node: Node, work: str, uses: Sequence[str]) -> None:
+    """Refuse to take what another campaign patched for the original.
+
+    Raises:
+        PatchError: names the path and the run that patched it.
+    """
+    used = [one for one in patched_by_others(node, work, uses) if one["used"]]
+    if used:
+        raise _refused(node, [taken(one["path"], one["work"]).as_json() for one in used])
+
+
+def request(
+    patches: list[PatchSpec], work: str, search: Sequence[str] = (), uses: Sequence[str] = ()
+) -> Record:
     """Return what is sent to the agent: the patches with the contents of their sources.
 
     Raises:
@@ -115,6 +149,7 @@ def request(patches: list[PatchSpec], work: str, search: Sequence[str] = ()) -> 
         "work": work,
         "patches": [{**_parts(patch), "files": _files(patch)} for patch in patches],
         "search": list(search),
+        "uses": list(uses),
     }
 
 
@@ -162,13 +197,18 @@ def _unusable(patch: PatchSpec, what: str, remedy: str) -> PatchError:
 
 
 def _ask(
-    node: Node, command: str, work: str, patches: list[PatchSpec], search: Sequence[str] = ()
+    node: Node,
+    command: str,
+    work: str,
+    patches: list[PatchSpec],
+    search: Sequence[str] = (),
+    uses: Sequence[str] = (),
 ) -> Record:
     scripts = sum(patch.kind == "script" for patch in patches)
     done = node.run(
         node.agent_argv("patch", command),
         timeout_s=_TIMEOUT_S + scripts * _SCRIPT_TIMEOUT_S,
-        input=json.dumps(request(patches, work, search)),
+        input=json.dumps(request(patches, work, search, uses)),
     )
     answer = _answer(node, done)
     if not answer.pop("ok"):
@@ -189,7 +229,7 @@ def _answer(node: Node, done: Completed) -> Record:
     return answer
 
 
-def _refused(node: Node, problems: list[dict[str, str]]) -> PatchError:
+def _refused(node: Node, problems: Sequence[Mapping[str, Any]]) -> PatchError:
     first = problems[0]
     more = "".join(f"; {item['where']}: {item['what']}" for item in problems[1:])
     return PatchError(first["what"] + more, f"{first['where']} (node {node.name})", first["remedy"])

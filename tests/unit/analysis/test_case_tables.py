@@ -1,12 +1,15 @@
 """The telemetry tables of a run, from raw files made here."""
 
 import csv
+from pathlib import Path
 
 import pytest
 from runbuilder import MS, T0, build_repeat, proc_line, request, scrape_line
 
 from servemap.analysis.case_tables import BIN_COLUMNS, COLUMNS, GAP_COLUMNS
 from servemap.analysis.derive import derive_attempt
+from servemap.analysis.references import references
+from servemap.analysis.repeats import Repeat
 from servemap.analysis.summary import summarize
 
 BUSY = {"cpu0": [10, 0, 10, 0, 0, 0, 0, 0], "cpu1": [0, 0, 0, 20, 0, 0, 0, 0]}
@@ -77,6 +80,23 @@ def test_a_case_is_held_against_the_first_of_its_variant(tmp_path):
     assert float(row["change_pct"]) == pytest.approx(200.0)
     (row,) = core(run, case="idle")
     assert {row[k] for k in ("reference", "reference_mean", "change", "change_pct")} == {"-"}
+
+
+def test_cases_of_other_shapes_are_not_held_against_each_other():
+    def one(case, **spec):
+        meta = {"spec": {"case": {"id": case, "kind": "fixed", "osl": 8, **spec}}}
+        return Repeat("baseline", case, 1, Path(), meta, {}, "ok", "valid", [])
+
+    repeats = [
+        one("dec", isl=8, concurrency=1, watching="usual"),
+        one("pre", isl=999, concurrency=1, watching="usual"),
+        one("dec4", isl=8, concurrency=4, watching="usual"),
+        one("obs-unwatched", isl=8, concurrency=1, watching="none"),
+        one("obs-watched", isl=8, concurrency=1, watching="usual"),
+        one("obs-10hz", isl=8, concurrency=1, watching="10hz"),
+    ]
+    found = [one and one.case for one in references(repeats, {})]
+    assert found == [None, None, "dec", None, "obs-unwatched", "obs-unwatched"]
 
 
 def test_a_variant_is_held_against_the_same_case_of_its_reference(tmp_path):

@@ -86,6 +86,14 @@ def of_own(**record):
     return {"collectors": {**others, "head/pump": {**base, "table": TABLE, **record}}}
 
 
+def test_the_hosts_coverage_is_that_of_their_own_collector(tmp_path):
+    run = tmp_path / "run"
+    measure(run, "a", 0.2, own=["one line that is no sample"])
+    _, found = tables(run)
+    (hosts,) = [t for t in found.values() if "Coverage of proc" in t.columns]
+    assert texts(hosts)[0][hosts.columns.index("Coverage of proc")] == "100 %"
+
+
 def test_what_a_collector_of_the_campaigns_own_tells_has_its_rows(tmp_path):
     run = tmp_path / "run"
     measure(run, "a", 0.2, own=[printed(k, 4.0) for k in range(12)], facts=of_own())

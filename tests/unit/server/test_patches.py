@@ -560,6 +560,46 @@ def test_another_campaigns_patch_is_never_taken_for_the_original(site: Site) -> 
     assert site.settings.read_text() == OLD
 
 
+def test_a_start_without_patches_is_refused_while_another_run_has_patched_what_it_uses(
+    site: Site,
+) -> None:
+    site.work = str(Path(site.work).with_name("demo-0123abcd-n1"))
+    site.apply(site.diff(new()))
+    other = str(Path(site.work).with_name("demo2-4567abcd-n1"))
+    for uses in ([str(site.root)], [str(site.settings)]):
+        for refuse in (
+            lambda uses=uses: api.apply_patches(site.node, [], other, uses=uses),
+            lambda uses=uses: api.refuse_others(site.node, other, uses),
+        ):
+            with pytest.raises(PatchError, match="patched by another campaign, run demo") as error:
+                refuse()
+            assert "`unpatch` (run demo)" in error.value.remedy
+    assert api.apply_patches(site.node, [], site.work, uses=[str(site.root)])["changed"] is False
+    assert api.apply_patches(site.node, [], other, uses=[str(site.root)])["others"] == []
+
+
+def test_a_diff_on_another_runs_patch_is_told_so_and_not_to_be_made_anew(site: Site) -> None:
+    site.apply(site.diff(new()))
+    diff = site.diff(new(), id="second")
+    with pytest.raises(PatchError, match="is patched by another campaign, run work"):
+        api.apply_patches(site.node, [diff], f"{site.work}-2", uses=[diff.target])
+
+
+def test_another_runs_patch_elsewhere_is_listed_and_none_that_is_taken_back(site: Site) -> None:
+    site.apply(site.diff(new()))
+    uses = [str(site.root / "eng"), str(site.root / "engine/settings.py2")]
+    other = f"{site.work}-2"
+    row = {"path": str(site.settings), "work": site.work, "used": False}
+    assert api.apply_patches(site.node, [], other, uses=uses)["others"] == [row]
+    site.settings.write_text(OLD)
+    assert api.patched_by_others(site.node, other, [str(site.root)]) == []
+    site.settings.write_text("of somebody else\n")
+    api_row = {**row, "used": True}
+    assert api.patched_by_others(site.node, other, [str(site.root)]) == [api_row]
+    Path(site.work, "journal.json").write_text("{")
+    assert api.patched_by_others(site.node, other, [str(site.root)]) == [api_row]
+
+
 def test_a_folder_that_was_removed_is_not_raised_from_the_dead(site: Site) -> None:
     site.apply(site.diff(new()))
     site.settings.unlink()

@@ -120,13 +120,12 @@ def check_imports(
         import of a file that is watched, or of a copy of it.
     """
     server = context.server(variant)
+    foreign = _others(patched)
     if not server.patches:
-        if not any(context.server(other).patches for other in context.plan.variants):
-            return [], {}
+        if foreign or not any(context.server(other).patches for other in context.plan.variants):
+            return foreign, {}
         nodes = ", ".join(started)
-        return [
-            Check("patches", True, f"unpatched: no patch of this run is in place on {nodes}")
-        ], {}
+        return [Check("patches", True, f"unpatched: no patch is in place on {nodes}")], {}
     found = each(
         list(started), lambda node_id: _look(context, server, boot_id, node_id, started[node_id])
     )
@@ -142,7 +141,29 @@ def check_imports(
         )
     ]
     rows = {n: import_rows(one) for n, one in found.items() if not isinstance(one, Check)}
-    return checks, {node_id: one for node_id, one in rows.items() if one}
+    return [*checks, *foreign], {node_id: one for node_id, one in rows.items() if one}
+
+
+def _others(patched: Mapping[str, Record]) -> list[Check]:
+    """Return what is not known because of patches of other campaigns that stand on the nodes.
+
+    What a server uses is refused before the start.
+    """
+    found = [
+        f"{one['path']} of {node_id} (by {one['work']})"
+        for node_id, record in patched.items()
+        for one in record["others"]
+    ]
+    if not found:
+        return []
+    return [
+        Check(
+            "patches",
+            None,
+            f"patched by another campaign, and not known to be used here: {'; '.join(found)}",
+            "take that campaign's patches back: run its target `unpatch`",
+        )
+    ]
 
 
 def _look(

@@ -14,7 +14,7 @@ from servemap.server.context import Context
 from servemap.server.events import append_event
 from servemap.server.launch.ending import stop_server
 from servemap.server.launch.ranks import standing
-from servemap.server.launch.search_path import search_path
+from servemap.server.launch.search_path import search_path, used_paths
 from servemap.server.locks import server_lock
 from servemap.server.not_run import NotRunError
 
@@ -55,7 +55,8 @@ def swap_patches(context: Context, variant: str, node_id: str) -> dict[str, Any]
 
     Raises:
         NotRunError: `unpatch` took them back and `policy.on_unpatched` is `refuse`.
-        PatchError: a patch does not lint, apply or verify.
+        PatchError: a patch does not lint, apply or verify, or another campaign has patched what
+            the variant's server uses.
     """
     wanted = context.server(variant).patches
     marker = context.run_dir / ".unpatched.json"
@@ -72,6 +73,7 @@ def swap_patches(context: Context, variant: str, node_id: str) -> dict[str, Any]
         wanted,
         context.workdir(node_id),
         search_path(context, variant, node_id) if wanted else (),
+        used_paths(context, [variant], node_id),
     )
     if record["changed"]:
         append_event(context.run_dir, "patch", variant=variant, node=node_id)

@@ -1,9 +1,12 @@
-"""Where a server's interpreter finds its modules on a node."""
+"""Where a server's interpreter finds its modules on a node, and what else of it a server uses."""
 
-from servemap.engines.base import interpreter, python_env
+from collections.abc import Iterable
+
+from servemap.engines.base import interpreter, on_node, python_env
 from servemap.model.errors import ConnectionLostError, NodeError
 from servemap.model.files import parse_json
 from servemap.server.context import Context
+from servemap.server.engine_facts import package_folder
 
 ASK_S = 60.0
 # The empty entry is the folder that the program is started in: not the server's.
@@ -35,3 +38,29 @@ def search_path(context: Context, variant: str, node_id: str) -> list[str]:
         raise
     except (NodeError, ValueError, TypeError):
         return [folder for folder in env.get("PYTHONPATH", "").split(":") if folder]
+
+
+def used_paths(context: Context, variants: Iterable[str], node_id: str) -> list[str]:
+    """Return the files and folders of a node that servers of these variants use.
+
+    They are where a server imports from, its package and working folder, what its container has
+    from the node, and the targets of all patches of the campaign. None of servers that are only
+    attached to.
+
+    Raises:
+        ConnectionLostError: the node cannot be reached.
+    """
+    base = context.paths_from(node_id)
+    found: list[str] = []
+    own = [variant for variant in variants if not context.server(variant).attach]
+    for variant in own:
+        server = context.server(variant)
+        found += search_path(context, variant, node_id)
+        named = [package_folder(server, base), server.cwd]
+        if server.container is not None:
+            named += [mount.split(":")[0] for mount in server.container.mounts]
+        found += [on_node(path, base) for path in named if path]
+    if own:
+        patched = (p for name in context.plan.variants for p in context.server(name).patches)
+        found += [on_node(patch.target, base) for patch in patched]
+    return list(dict.fromkeys(found))

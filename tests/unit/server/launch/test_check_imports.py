@@ -20,7 +20,7 @@ from tests.fakes import FakeNode, campaign, fake_context
 
 PATCH = {"id": "p", "source": "new.py", "target": "old.py", "root": "."}
 CHANGED = {"p": {"files": [{"path": "/x/old.py", "sha256_after": "1" * 64}]}}
-RECORD: dict[str, Any] = {"order": ["p"], "patches": CHANGED}
+RECORD: dict[str, Any] = {"others": [], "order": ["p"], "patches": CHANGED}
 COMMAND = RankCommand(Placement("n1"), ["python"], {}, {}, None)
 
 
@@ -66,7 +66,9 @@ def test_the_hook_is_put_in_place_for_patches_alone(context: Context) -> None:
 def test_a_variant_without_patches_says_so_where_others_have_some(
     context: Context, node: FakeNode
 ) -> None:
-    checks, imports = check_imports(context, "baseline", "b", {"n1": {}}, {"n1": started(node)})
+    checks, imports = check_imports(
+        context, "baseline", "b", {"n1": {"others": []}}, {"n1": started(node)}
+    )
     assert [(check.name, check.ok) for check in checks] == [("patches", True)]
     assert "unpatched" in checks[0].evidence
     assert imports == {}
@@ -77,7 +79,23 @@ def test_a_campaign_without_patches_has_no_such_check(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plain = fake_context(node, campaign())
-    assert check_imports(plain, "baseline", "b", {"n1": {}}, {"n1": started(node)}) == ([], {})
+    assert check_imports(plain, "baseline", "b", {"n1": {"others": []}}, {"n1": started(node)}) == (
+        [],
+        {},
+    )
+
+
+@pytest.mark.parametrize("variant", ["baseline", "patched"])
+def test_another_campaigns_patch_elsewhere_is_no_pass(
+    context: Context, node: FakeNode, variant: str
+) -> None:
+    row = {"path": "/other/x.py", "work": "/s/demo-0123abcd-n1", "used": False}
+    record = {**RECORD, "others": [row]}
+    node.on_run["patch-notes"] = lambda argv: json.dumps({"processes": []})
+    checks, _ = check_imports(context, variant, "b", {"n1": record}, {"n1": started(node)})
+    (check,) = [check for check in checks if check.name == "patches" and check.ok is None]
+    assert "/other/x.py of n1 (by /s/demo-0123abcd-n1)" in check.evidence
+    assert not [check for check in checks if check.name == "patches" and check.ok]
 
 
 def test_what_the_node_tells_is_judged_and_stored(context: Context, node: FakeNode) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from servemap.model.errors import PatchError
+from servemap.server import freeze
 from servemap.server.context import Context
 from servemap.server.events import read_events
 from servemap.server.launch import patch_stage, start
@@ -29,7 +30,9 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
         policy={"on_unpatched": "refuse"},
     )
     node = FakeNode()
-    node.on_run["patch"] = lambda argv: json.dumps({"ok": True, "changed": True, "files": []})
+    node.on_run["patch"] = lambda argv: json.dumps(
+        {"ok": True, "changed": True, "files": [], "others": []}
+    )
     return fake_context(node, config)
 
 
@@ -80,3 +83,26 @@ def test_another_variants_server_is_stopped_before_its_files_change(
     patch_variant(context, "patched", "n1", Path("record.json"))
     patch_variant(context, "baseline", "n1", Path("record.json"))
     assert order == ["stop", "swap", "swap"]
+
+
+def test_each_start_says_what_its_server_uses_and_so_does_the_freeze(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(
+        patch_stage.patches,
+        "apply_patches",
+        lambda node, wanted, work, search, uses: asked.append(uses) or {"changed": False},
+    )
+    swap_patches(context, "baseline", "n1")
+
+    def refuse(node: object, work: str, uses: list[str]) -> None:
+        asked.append(uses)
+        raise PatchError("old.py is patched by another campaign, run demo", work, "unpatch")
+
+    monkeypatch.setattr(freeze, "refuse_others", refuse)
+    with pytest.raises(PatchError, match="run demo"):
+        freeze.freeze_node(context, "n1", Path("facts.json"), Path("before.json"))
+    target = str(Path(context.paths_from("n1"), "old.py"))
+    assert asked == [[target], [target]]
+    assert not Path("facts.json").exists()
