@@ -25,9 +25,12 @@ for rank in range(ranks):
           % (rank, rank, rank + 1))
 print("#       size         count      type   redop    root     time   algbw   busbw  #wrong"
       "     time   algbw   busbw  #wrong ")
+gather = "all_gather" in sys.argv[0]
+share = (1 if gather else 2) * (ranks - 1) / ranks
+redop = "none" if gather else "sum"
 while size <= int(given["-e"]):
-    print("%12d %12d     float     sum      -1    100.0   10.00   10.00       0    100.0   10.00"
-          "   10.00       0" % (size, size // 4))
+    half = "%7.1f %7.2f %7.2f       0" % (size / 1e4, 10.0, 10.0 * share)
+    print("%12d %12d     float  %6s      -1 %s %s" % (size, size // 4, redop, half, half))
     size *= int(given["-f"])
 print("# Out of bounds values : 0 OK")
 print("# Avg bus bandwidth    : 10")

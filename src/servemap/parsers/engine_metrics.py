@@ -24,8 +24,8 @@ def parse_engine_metrics(text: str) -> Extract:
     missing), `buckets` (`at_most`, null for infinity, and the cumulative `count`), and `quantiles`:
     {`p50`: {`above`, `at_most`}}, the bounds of the bucket that holds it, which is all that a
     histogram knows. `above` is null in the first bucket, `at_most` above the largest finite
-    bound. `quantiles` is null where the buckets are not whole or
-    do not hold as many values as `count` says. Series `_created` are left out.
+    bound. `quantiles` is null where the buckets are not whole or do not hold as many values as
+    `count` says, also where it is missing. Series `_created` are left out.
     Units are those of the metric's name.
 
     Raises:
@@ -104,7 +104,7 @@ def _finished(histogram: dict[str, Any]) -> dict[str, Any]:
         and known[-1][0] == float("inf")
         and counts == sorted(counts)
         and counts[-1] > 0
-        and total in (None, counts[-1])
+        and total == counts[-1]
     )
     return {
         **histogram,

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "client_summary": "test_client_summary.py",
     "client_clock_set_ms": "test_client_summary.py",
     "cached_share_vs_trace": "test_replay_checks.py",
+    "figures": "test_derive_verdict.py",
     "valid_probes": "test_search_answers.py",
 }
 
