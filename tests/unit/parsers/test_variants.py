@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from servemap.model.errors import ParseError
 from servemap.parsers.exposition import read_exposition
 from tests.corpus import extract, numbers
 
@@ -281,6 +282,24 @@ def test_lines_of_another_tool_give_no_number(own: str, other: str, where: str) 
     found = extract(kind, mixed.encode())
     assert numbers(found.data) <= numbers(extract(kind, text.encode()).data)
     assert found.skipped
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        # Headings behind a `#`, as those of pidstat -H.
+        ("mpstat", "# gpu    pwr     sm\n# Idx      W      %\n    0    438      -\n"),
+        (
+            "pidstat",
+            "# gpu    pid   type     sm\n# Idx      #    C/G      %\n    0      -      -      -\n",
+        ),
+        ("nvidia-smi-csv", '{"a": null,\n "b": null,\n "c": []}\n'),
+        ("dcgm-exporter", "Linux 6.8.0 (node)\nrx_bytes 12\nsome other line: 3\n"),
+    ],
+)
+def test_a_text_of_another_tool_is_no_empty_table(kind: str, text: str) -> None:
+    with pytest.raises(ParseError, match="this is no output of"):
+        extract(kind, text.encode())
 
 
 def test_histograms_that_are_not_whole_have_no_quantiles() -> None:

@@ -98,11 +98,12 @@ def parse_dcgm_exporter(text: str) -> Extract:
     activity, and `fields`: the profiler's zeros, which are null there.
 
     Raises:
-        ParseError: there is no series at all.
+        ParseError: there is no series at all, or none of DCGM among lines that are no series.
     """
     found = read_exposition(text)
-    if not found.series:
-        raise foreign("dcgm-exporter", "series")
+    is_exporter = any(metric.startswith("DCGM_FI_") for metric, _, _ in found.series)
+    if not found.series or (found.skipped and not is_exporter):
+        raise foreign("dcgm-exporter", "series of DCGM")
     entities: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for metric, labels, amount in found.series:
         if not metric.startswith("DCGM_FI_"):

@@ -117,9 +117,11 @@ def csv_rows(
                     skipped.append(Skipped(line, _FOREIGN_CELL))
                 else:
                     yield line, found
-    yield from _without_heading(loose)
-    if columns is None and not loose and not notes.said:
+    # Cells that are all missing are found in any text with commas.
+    told = any(quantity(cell) for _, cells in loose for cell in cells)
+    if columns is None and not told and not notes.said:
         raise foreign("nvidia-smi csv", "heading line and no row of cells")
+    yield from _without_heading(loose)
 
 
 def _gpus(rows: list[dict[str, Any]]) -> int | None:

@@ -88,7 +88,7 @@ def read_tables(kind: str, text: str) -> Extract:
         if "(" in row and (facts := host_of(row)):
             host = host or facts
             continue
-        is_epoch = words[0] == "#" and len(words) > 2
+        is_epoch = words[0] == "#" and is_heading(words[2:])
         if line == unended and (is_epoch or _is_of_words(words)):
             skipped.append(Skipped(line, "a line without its end"))
             continue
