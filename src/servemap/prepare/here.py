@@ -27,7 +27,7 @@ def patch_lines(context: Context) -> Iterator[Line]:
             "give sources as files or folders, relative to the folder that servemap is run from",
         )
     elif planned:
-        yield ok(HERE, "patches", some(sorted(planned)))
+        yield ok(HERE, "patches", f"their sources are here: {some(sorted(planned))}")
 
 
 def results_line(planned: int) -> Line:

@@ -270,6 +270,7 @@ def test_the_source_of_a_patch_that_is_not_here(two: dict[str, Any], tmp_path: P
     Path("mine.py").write_text("x = 1\n")
     _source_digest.cache_clear()
     found = by_check(examine(load_context(two), nodes_of(tmp_path)))
+    assert found["(here)", "patches"].seen == "their sources are here: mine"
     assert found["(here)", "patches"].state == "ok"
 
 
