@@ -27,7 +27,6 @@ from servemap.analysis.targets import missed
 from servemap.analysis.verify import damaged_files
 from servemap.cli_prepare import ConfigFile, Profile, campaign_file
 from servemap.engines.embedded.tiny_model import install
-from servemap.entry import run
 from servemap.measure import status as state
 from servemap.measure.baseline_status import planned_baselines
 from servemap.measure.capture_status import planned_captures
@@ -340,12 +339,3 @@ def bench(context: typer.Context) -> None:
     if cli_curve.OPTION in options:
         raise typer.Exit(cli_curve.curve(context.args, load_client))
     raise typer.Exit(load_client(context.args))
-
-
-def main() -> None:
-    """Entry point: errors are said in words and end with 1."""
-    run(app)
-
-
-if __name__ == "__main__":
-    main()

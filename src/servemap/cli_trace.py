@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from servemap.entry import run
 from servemap.model.canon import write_json_atomic
 from servemap.model.errors import ConfigError
 from servemap.model.files import regular
@@ -92,13 +91,11 @@ def _modules(log: Path | None, lines: str | None) -> ModuleLog | None:
         return read_modules(text, pattern)
 
 
-def main() -> None:
-    """Run `servemap trace` without the other commands."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.callback()(_group)
-    app.command()(trace)
-    run(app)
-
-
 def _group() -> None:
     """Keep the word `trace` a command of its own, as it is among the others."""
+
+
+alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+"""`servemap trace` without the other commands."""
+alone.callback()(_group)
+alone.command()(trace)

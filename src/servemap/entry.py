@@ -5,15 +5,18 @@ loaded without the others.
 """
 
 import sys
-from collections.abc import Callable
 
 from servemap.model.errors import ServemapError
 from servemap.onnode.any_text import take_any_text
 from servemap.scripting import say_os_error
 
 
-def run(app: Callable[[], object]) -> None:
-    """Run a command line; errors are said in words and end with 1."""
+def main() -> None:
+    """Run what the command line asks for; errors are said in words and end with 1."""
+    if sys.argv[1:2] == ["trace"]:
+        from servemap.cli_trace import alone as app
+    else:
+        from servemap.cli import app
     take_any_text()
     try:
         app()
@@ -21,12 +24,3 @@ def run(app: Callable[[], object]) -> None:
         sys.exit(f"error: {error}")
     except OSError as error:
         sys.exit(f"error: {say_os_error(error)}")
-
-
-def main() -> None:
-    """Run what the command line asks for."""
-    if sys.argv[1:2] == ["trace"]:
-        from servemap.cli_trace import main as chosen
-    else:
-        from servemap.cli import main as chosen
-    chosen()

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from servemap import __version__, cli
+from servemap import __version__, cli, entry
 from servemap.cli_noise import measured_cvs, noise_lines
 from servemap.cli_show import (
     baseline_table,
@@ -55,7 +55,7 @@ def call(
     """Call the command as from a shell; return its exit code and all it said."""
     monkeypatch.setattr(sys, "argv", ["servemap", *args])
     try:
-        cli.main()
+        entry.main()
         code = 0
     except SystemExit as end:
         if isinstance(end.code, str):

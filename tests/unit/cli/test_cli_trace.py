@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from servemap.cli import app, main
+from servemap.cli import app
+from servemap.entry import main
 from tests.tracebuilder import event, kernel, launch, write
 
 EVENTS: list[dict[str, Any]] = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from servemap import cli
+from servemap import entry
 from servemap.parsers.kinds import KINDS
 
 DMON = b"# gpu    pwr\n# Idx      W\n    0     50\n    1\n"
@@ -26,7 +26,7 @@ def parse(monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["servemap", "parse", *args])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         try:
-            cli.main()
+            entry.main()
             code = 0
         except SystemExit as end:
             if isinstance(end.code, str):

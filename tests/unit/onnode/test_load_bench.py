@@ -371,7 +371,7 @@ def test_printing_what_a_server_said_never_fails(tmp_path, encoding):
     said = answer("500 Oops", b'{"error": {"message": "bad \\ud800 \\u00e9"}}')
     line = ["bench", "--model", "m", "--num-prompts", "2", "--out", str(tmp_path / "out")]
     with ScriptServer(lambda n, body: [said]) as server:
-        for module in ("servemap.onnode", "servemap.cli"):
+        for module in ("servemap.onnode", "servemap"):
             done = subprocess.run(
                 [sys.executable, "-m", module, *line, "--url", server.url],
                 env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
