@@ -65,7 +65,10 @@ def _read(exposition: str, labels: Labelled) -> tuple[Values, Values]:
                 continue
             entity = _entity(sample.labels)
             labels.setdefault(entity, sample.labels)
-            if family.type in _COUNTING or (
+            if sample.name.removesuffix("_total").endswith("_max"):
+                # llama.cpp declares the largest value that it saw (`n_tokens_max`) a counter.
+                gauges[(entity, sample.name)] = sample.value
+            elif family.type in _COUNTING or (
                 family.type == "unknown" and sample.name.endswith(_COUNTING_NAMES)
             ):
                 counters[(entity, sample.name)] = sample.value
@@ -224,7 +227,10 @@ def _unit(metric: str) -> str:
     # https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
     if metric.endswith("_tokens_seconds"):
         return "tokens_per_s"
-    for suffix in ("bytes", "seconds", "ratio", "perc"):
+    # Of vLLM's cache (`# HELP vllm:kv_cache_usage_perc ... 1 means 100 percent usage`).
+    if metric.endswith("_perc"):
+        return "ratio"
+    for suffix in ("bytes", "seconds", "ratio"):
         if metric.endswith(f"_{suffix}"):
             return suffix
     return "count"

@@ -100,6 +100,19 @@ def test_tokens_per_second_are_no_seconds():
     assert {s.unit for s in samples(parse(scrape(0, page)))} == {"tokens_per_s"}
 
 
+def test_a_largest_value_is_no_count_and_a_share_of_the_whole_is_a_ratio():
+    page = (
+        "# TYPE llamacpp:n_tokens_max counter\nllamacpp:n_tokens_max {}\n"
+        "# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc 0.25\n"
+    )
+    found = samples(parse(scrape(0, page.format(40)), scrape(1, page.format(90))))
+    told = {(s.metric.removesuffix("_total"), s.unit, s.value) for s in found}
+    assert told == {
+        ("llamacpp:n_tokens_max", "count", 40), ("llamacpp:n_tokens_max", "count", 90),
+        ("vllm:kv_cache_usage_perc", "ratio", 0.25),
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("page", ["", "# TYPE c counter\n", "python_x 1\n", "c_total NaN\n"])
 def test_a_page_without_values_is_no_delivery(page):
     parsed = parse(scrape(0, page))
