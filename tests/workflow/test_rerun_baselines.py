@@ -89,7 +89,7 @@ def planned(project: Project) -> list[str]:
     assert run.code == 0, run.text[-3000:]
     assert run.jobs.keys() <= {"baseline"}, run.text[-3000:]
     found = [line for line in run.text.splitlines() if line.startswith("    wildcards: ")]
-    return [line.partition("baseline=")[2] for line in found]
+    return sorted(line.partition("baseline=")[2] for line in found)
 
 
 @pytest.mark.parametrize(
