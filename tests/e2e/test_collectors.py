@@ -121,15 +121,18 @@ def check_rows(measured: Measured, name: str) -> dict[str, dict[str, dict[str, s
     found: dict[str, dict[str, dict[str, str]]] = {}
     for family in catalogue()[name].families:
         for row in measured.rows(family, name):
-            values = [
-                one["value"]
-                for one in own
+            samples = [
+                one for one in own
                 if (one["entity"], one["metric"]) == (row["entity"], row["metric"])
-            ]
-            if row["metric"] == "-" or not values:
+            ]  # fmt: skip
+            if row["metric"] == "-" or not samples:
                 continue
-            assert int(row["n"]) == len(values)
-            assert float(row["mean"]) == pytest.approx(sum(values) / len(values))
+            assert int(row["n"]) == len(samples)
+            # A rate tells of the time since the sample before it.
+            weights = [1 if one["from_ns"] is None else one["t_ns"] - one["from_ns"]
+                       for one in samples]  # fmt: skip
+            whole = sum(weight * one["value"] for weight, one in zip(weights, samples, strict=True))
+            assert float(row["mean"]) == pytest.approx(whole / sum(weights))
             assert row["state"] == "ok"
             found.setdefault(row["metric"], {})[row["entity"]] = row
     return found

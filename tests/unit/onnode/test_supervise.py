@@ -124,11 +124,11 @@ def test_daemonised_grandchild_is_killed_with_its_server(supervised: Supervised)
 def test_workers_of_a_killed_server_are_ended(supervised: Supervised) -> None:
     code = (
         "import os, time; child = os.fork()\n"
-        "if child: print('worker', child, flush=True)\n"
+        "if child: print('worker', child, 'forked', flush=True)\n"
         "time.sleep(600)"
     )
     supervised.python(code)
-    supervised.said("worker")
+    supervised.said("forked")
     worker = int((supervised.folder / "server.log").read_text().split()[1])
     os.kill(supervised.server()["pid"], signal.SIGKILL)
     exit_state = supervised.ended()["exit"]
