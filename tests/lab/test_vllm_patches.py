@@ -153,7 +153,7 @@ def test_patches_of_the_installed_package_on_two_machines(lab: Lab, tmp_path: Pa
         assert run.code == 0, run.text[-3000:]
         plain = launch(project, "baseline")
         assert checks_of(plain)["patches"]["evidence"] == (
-            "unpatched: no patch of this run is in place on head, worker"
+            "unpatched: no patch is in place on head, worker"
         )
         assert "imports" not in plain["gate"]
         assert {node: patched.digests(lab, node) for node in NODES} == before
