@@ -9,7 +9,7 @@ from servemap.analysis.requests import FLAG_REASONING, Request, parse_requests
 from servemap.engines.embedded import tiny_model
 from servemap.measure.case import run_case
 from servemap.measure.job import Job
-from servemap.parsers.jsonl import read_jsonl
+from servemap.parsers.jsonl import stream_jsonl
 from servemap.server.context import Context
 
 ODD = ["user", "system", "user", "assistant", "system", "user"]
@@ -47,7 +47,7 @@ def talked(context: Context, case: dict[str, Any]) -> tuple[dict[str, Any], list
     meta = run_case(context, Job("baseline", case["id"], 1, 1), folder / "meta.json")
     assert meta["status"] == "ok", meta["reasons"]
     raw = folder / "attempts/001/raw"
-    rows = parse_requests(read_jsonl(raw / "requests.jsonl").lines, {}).rows
+    rows = parse_requests(list(stream_jsonl(raw / "requests.jsonl", [])), {}).rows
     assert [(row.status, row.output_tokens) for row in rows] == [("ok", 8)] * 4
     # The tiny model's tokenizer has words of two to four tokens, so single prompts vary.
     asked = case["isl"]

@@ -21,7 +21,6 @@ from tests.parts import need
 
 pytestmark = pytest.mark.e2e
 MIB = 1 << 20
-RECORDED_016 = shims.OPERATIONS["all_reduce_perf"]
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from servemap.model.base import Model
 
-Yes = Annotated[bool, Field(strict=True)]
-Seconds = Annotated[float, Field(ge=0.01, le=60, strict=True)]
+Seconds = Annotated[float, Field(ge=0.01, le=60)]
 Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Heading = Annotated[str, Field(max_length=80, pattern=r"^\S(.*\S)?$")]
 _NAMED = re.compile(r"[^{}]*\{([^{}]+)\}[^{}]*")
@@ -21,7 +20,7 @@ class CollectorColumn(Model):
     metric: Word
     unit: Word
     scale: Annotated[float, Field(gt=0)] = Field(1.0, description="Multiplies the value.")
-    counter: Yes = Field(False, description="A total, of which the rate is kept.")
+    counter: bool = Field(False, description="A total, of which the rate is kept.")
 
     @model_validator(mode="after")
     def _rate(self) -> "CollectorColumn":
@@ -71,8 +70,8 @@ class CollectorSetting(Model):
     """How a collector of the catalogue runs in this campaign, or one of the campaign's own."""
 
     interval_s: Seconds | None = None
-    required: Yes | None = None
-    enabled: Yes = True
+    required: bool | None = None
+    enabled: bool = True
     argv: Annotated[list[str], Field(min_length=1), AfterValidator(_names_a_program)] | None = (
         Field(
             None, description="Command of a collector of the campaign's own, run for each sample."

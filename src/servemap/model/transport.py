@@ -41,9 +41,7 @@ class Transport(Model):
     inter: NetPath | None = Field(None, description="Between nodes, such as NET/IB.")
     intra: CardPath | None = Field(None, description="Within a node: P2P, SHM, P2P/CUMEM.")
     gdr: bool | None = Field(
-        None,
-        strict=True,
-        description="Whether all data between nodes go by GPUDirect RDMA, or none.",
+        None, description="Whether all data between nodes go by GPUDirect RDMA, or none."
     )
     hcas: list[Device] | None = Field(
         None, min_length=1, description="The RDMA devices that each node uses, no other."

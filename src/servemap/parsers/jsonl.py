@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from servemap.model.files import parse_json, read_bytes, regular
+from servemap.model.files import parse_json, regular
 from servemap.parsers.jsonvalues import DECODER
 from servemap.parsers.records import Skipped
 
@@ -37,13 +37,8 @@ def parse_jsonl(data: bytes) -> JsonLines:
     return JsonLines(list(json_lines(BytesIO(data), skipped)), skipped)
 
 
-def read_jsonl(path: Path) -> JsonLines:
-    """Read `path`; OSError where it cannot be read."""
-    return parse_jsonl(read_bytes(path))
-
-
 def stream_jsonl(path: Path, skipped: list[Skipped]) -> Iterator[JsonLine]:
-    """Yield the same lines of `path` one by one; OSError where it cannot be read.
+    """Yield the same lines of a file one by one; OSError where it cannot be read.
 
     Args:
         path: of a regular file.

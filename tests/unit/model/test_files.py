@@ -17,7 +17,7 @@ from servemap.model.errors import ConfigError, NodeError, ResultsError
 from servemap.model.files import parse_json, read_bytes
 from servemap.model.load import assemble, read_yaml
 from servemap.nodes.local import LocalNode
-from servemap.parsers.jsonl import read_jsonl
+from servemap.parsers.jsonl import stream_jsonl
 from servemap.server.events import append_event, read_events
 from servemap.server.locks import read_holder, try_lock
 
@@ -56,7 +56,7 @@ def test_readers_of_results_take_it_for_unreadable(
     assert trouble is not None
     assert "cannot be read" in trouble
     assert read_table(path, 1) is None
-    for read in (read_bytes, read_jsonl, file_sha256):
+    for read in (read_bytes, lambda path: list(stream_jsonl(path, [])), file_sha256):
         with pytest.raises(OSError, match=r"regular file|directory"):
             read(path)
 

@@ -10,7 +10,7 @@ from servemap.analysis.metrics import segment_figures
 from servemap.analysis.requests import Request, parse_requests
 from servemap.analysis.verdict import Check, default_limits
 from servemap.onnode import bench
-from servemap.parsers.jsonl import read_jsonl
+from servemap.parsers.jsonl import stream_jsonl
 from servemap.telemetry.align import Segment
 from tests.reference import reference_server
 
@@ -83,7 +83,7 @@ def load(folder: Path, url: str, log: Path, **spec: Any) -> tuple[int, Path]:
 
 def read_load(code: int, out: Path, log: Path) -> Load:
     """Read what a finished load left."""
-    lines = read_jsonl(out / "requests.jsonl").lines
+    lines = list(stream_jsonl(out / "requests.jsonl", []))
     head, *logged = [json.loads(line) for line in log.read_text().splitlines()]
     return Load(
         code,

@@ -19,7 +19,7 @@ from servemap.measure.load import load_spec
 from servemap.measure.setup import load_context
 from servemap.model.resolve import resolved_case
 from servemap.onnode import bench
-from servemap.parsers.jsonl import read_jsonl
+from servemap.parsers.jsonl import stream_jsonl
 from servemap.telemetry.align import Segment
 from tests.fakes import campaign
 
@@ -48,7 +48,7 @@ def measured(tmp_path: Path, case: dict[str, Any], script: dict[str, Any] = SCRI
 
 def before(got: Load, tmp_path: Path) -> list[dict[str, Any]]:
     """The requests before the window, prompts that are only counted left out."""
-    lines = read_jsonl(tmp_path / "out/requests.jsonl").lines
+    lines = list(stream_jsonl(tmp_path / "out/requests.jsonl", []))
     return [line.value for line in lines if line.value["segment"] == "warmup"]
 
 
@@ -179,7 +179,7 @@ def test_injections_come_at_fixed_times_after_the_backgrounds_measurement_began(
 
 def check_tags(got: Load, tmp_path: Path, spans: list[tuple[int, int]]) -> None:
     """Each ITL value is tagged by whether its own gap touches an injected request."""
-    lines = read_jsonl(tmp_path / "out/requests.jsonl").lines
+    lines = list(stream_jsonl(tmp_path / "out/requests.jsonl", []))
     found: Requests = parse_requests(lines, {"injected": spans})
     records = {record["id"]: record for record in got.records}
     for row in found.rows:

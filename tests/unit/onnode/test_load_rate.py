@@ -21,7 +21,7 @@ from servemap.onnode import bench, bench_options
 from servemap.onnode.checked import SpecError
 from servemap.onnode.load_arrivals import PROCESSES, arrivals
 from servemap.onnode.load_spec import parse_spec
-from servemap.parsers.jsonl import read_jsonl
+from servemap.parsers.jsonl import stream_jsonl
 from tests.reference import reference_server
 from tests.waiting import WAIT_S, longer
 
@@ -119,7 +119,7 @@ def test_requests_go_out_at_their_times_whether_answers_came_or_not(tmp_path):
     due = [record["scheduled_ns"] - segment["start_ns"] for record in got.measured]
     assert due == [index * 20_000_000 for index in range(10)]
     assert all(record["sent_ns"] >= record["scheduled_ns"] for record in got.measured)
-    rows = parse_requests(read_jsonl(tmp_path / "out/requests.jsonl").lines, {}).rows
+    rows = parse_requests(list(stream_jsonl(tmp_path / "out/requests.jsonl", [])), {}).rows
     lag = figures(rows, 1.0)["schedule_lag_s"]
     assert lag["n"] == 10
     behind = [(record["sent_ns"] - record["scheduled_ns"]) / 1e9 for record in got.measured]
@@ -193,7 +193,7 @@ def test_the_options_make_an_injection(tmp_path, capsys):
     control, injected = load["segments"]
     assert control["streams"] == [injected["streams"][0]]
     assert injected["streams"][1]["at_s"] == [0.01, 0.005]
-    lines = read_jsonl(tmp_path / "out/requests.jsonl").lines
+    lines = list(stream_jsonl(tmp_path / "out/requests.jsonl", []))
     sent = [(line.value["segment"], line.value["stream"]) for line in lines]
     assert [sent.count(("injected", name)) for name in ("background", "injected")] == [4, 2]
     for line, says in (

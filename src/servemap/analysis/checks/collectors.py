@@ -49,9 +49,7 @@ def check_collectors(
             if c.coverage is None:
                 checks.append(Check(name, None, limit, None, TOO_SHORT))
             else:
-                # Of a short segment one late sample is more than the limit allows, and no gap.
-                enough = c.coverage >= limit or (1 - c.coverage) * c.expected < 1
-                checks.append(Check(name, c.coverage, limit, enough))
+                checks.append(Check(name, c.coverage, limit, _enough(c.coverage, limit, c)))
     return checks
 
 
@@ -94,11 +92,15 @@ def check_figures(
         seen = _seen_cards(own, spans[c.segment], c.interval_s)
         for card, share in seen.items():
             limit = limits["collector_coverage"]
-            enough = share >= limit or (1 - share) * c.expected < 1
-            checks.append(Check(f"{name} {card}", share, limit, enough))
+            checks.append(Check(f"{name} {card}", share, limit, _enough(share, limit, c)))
         if not seen:
             checks.append(Check(name, len(inside), 1, True))
     return checks
+
+
+def _enough(share: float, limit: float, of: Coverage) -> bool:
+    # Of a short segment one late sample is more than the limit allows, and no gap.
+    return share >= limit or (1 - share) * of.expected < 1
 
 
 def _of_engine(one: AlignedSeries, engine: str | None) -> bool:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from servemap.measure.baselines.node_logs import logs_by_node
 from servemap.measure.baselines.perf_commands import (
@@ -16,15 +16,8 @@ from servemap.measure.baselines.perf_commands import (
 )
 from servemap.measure.baselines.perf_judge import problem_of
 from servemap.measure.baselines.perf_readings import chosen_by_size, size_rows
-from servemap.measure.baselines.tool import (
-    Ended,
-    Measured,
-    NodeCommand,
-    Part,
-    Tool,
-    not_once,
-)
-from servemap.model.baselines import OPERATIONS, size_bytes
+from servemap.measure.baselines.tool import Ended, Measured, NodeCommand, Part, Tool, not_once
+from servemap.model.baselines import Operation, size_bytes
 from servemap.model.errors import ParseError
 from servemap.model.files import parse_json
 from servemap.parsers.communication.nccl_log import read_log
@@ -137,7 +130,7 @@ def read_perf(part: Part, ended: Mapping[str, Ended]) -> Measured:
     versions: dict[str, str] = {}
     nodes = [place.node for place in part.places for _ in range(place.ranks)]
     for name, output in ran.output.items():
-        operation = next(one for one in OPERATIONS if one == name.split(" ", maxsplit=1)[0])
+        operation = cast(Operation, name.split(" ", maxsplit=1)[0])
         log = read_log(output, [])
         if log.versions:
             versions.setdefault((log.library or "NCCL").lower(), next(iter(log.versions)))

@@ -7,14 +7,7 @@ from typing import Any
 
 from servemap.measure.baselines.perf_commands import LOGGED
 from servemap.measure.baselines.perf_readings import choice, chosen_by_size
-from servemap.measure.baselines.tool import (
-    Ended,
-    Measured,
-    NodeCommand,
-    Part,
-    Tool,
-    not_once,
-)
+from servemap.measure.baselines.tool import Ended, Measured, NodeCommand, Part, Tool, not_once
 from servemap.measure.baselines.words import why_failed
 from servemap.model.baselines import size_bytes
 from servemap.parsers.communication.nccl_log import read_log

@@ -5,8 +5,6 @@ from itertools import islice
 
 from servemap.parsers.communication.nccl_state import Log, Process
 
-Member = tuple[str, Process]
-"""The node whose log has a process, and the process with one of its cards."""
 _SHOWN = 8
 
 
